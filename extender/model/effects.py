@@ -1,0 +1,104 @@
+"""Acts, in the imperative: what the engine and the books ask the shells to do. Each is idempotent.
+
+``Admit`` and ``Evict`` are the engine's, about workloads. The books turn them into writes about single pods.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from extender.model.names import Namespace, PodUid, WorkloadUid
+from extender.model.quota import Labels, Toleration
+from extender.model.workload import Admission
+
+
+class EvictionReason(StrEnum):
+    """Why a workload is told to stop; the first four are preemption, with the reference's words."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+    LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+
+
+class Admit(msgspec.Struct, frozen=True):
+    """Give this workload its quota: it is charged already (assumed)."""
+
+    uid: WorkloadUid
+    admission: Admission
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Stop this workload; it keeps its charge until it is gone. *preemptor* is None when a queue was stopped."""
+
+    uid: WorkloadUid
+    preemptor: WorkloadUid | None
+    reason: EvictionReason
+    message: str
+
+
+EngineEffect = Admit | Evict
+
+
+class UngatePod(msgspec.Struct, frozen=True):
+    """One PATCH: our gate goes, the flavor's node labels and tolerations and the admission come.
+
+    Guarded by uid and resource version. ``tolerations`` is the whole new list, None if it does not change.
+    """
+
+    workload: WorkloadUid
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    resource_version: str
+    admission: str
+    node_selector: Labels
+    tolerations: tuple[Toleration, ...] | None
+
+
+class EvictPod(msgspec.Struct, frozen=True):
+    """Evict by the Eviction API, guarded by uid."""
+
+    workload: WorkloadUid
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    reason: EvictionReason
+    message: str
+
+
+class SetPodCondition(msgspec.Struct, frozen=True):
+    """Say on the pod why it waits (or that it is admitted). The newest per pod is enough."""
+
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    status: bool
+    reason: str
+    message: str
+
+
+class RecordEvent(msgspec.Struct, frozen=True):
+    """A Kubernetes event on a pod. ``warning`` selects its type."""
+
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class SetQueueStatus(msgspec.Struct, frozen=True):
+    """Write the status of a ClusterQueue, Cohort or LocalQueue; ``status`` is its JSON as bytes."""
+
+    kind: str
+    namespace: str
+    name: str
+    status: bytes
+
+
+PodEffect = UngatePod | EvictPod | SetPodCondition | RecordEvent
+Effect = PodEffect | SetQueueStatus

@@ -1,0 +1,163 @@
+"""Facts, in the past tense: the only inputs of the engine and of the books.
+
+A fact replaces what was known about its object; to be told twice changes nothing. The engine takes the first group and
+``WorkloadSeen``/``WorkloadGone``; the books of pods take ``PodSeen`` … and turn them into workload facts.
+"""
+
+import msgspec
+
+from extender.model.names import (
+    ClusterQueueName,
+    CohortName,
+    FlavorName,
+    LocalQueueKey,
+    Namespace,
+    NodeName,
+    PodUid,
+    WorkloadUid,
+)
+from extender.model.pods import Node, Pod
+from extender.model.quota import ClusterQueue, Cohort, Labels, LocalQueue, ResourceFlavor
+from extender.model.workload import Workload
+
+
+class FlavorSeen(msgspec.Struct, frozen=True):
+    """A ResourceFlavor was created or changed."""
+
+    flavor: ResourceFlavor
+
+
+class FlavorGone(msgspec.Struct, frozen=True):
+    """A ResourceFlavor was deleted."""
+
+    name: FlavorName
+
+
+class CohortSeen(msgspec.Struct, frozen=True):
+    """A Cohort was created or changed."""
+
+    cohort: Cohort
+
+
+class CohortGone(msgspec.Struct, frozen=True):
+    """A Cohort was deleted; while something still names it, it lives on without quota, limits and parent."""
+
+    name: CohortName
+
+
+class ClusterQueueSeen(msgspec.Struct, frozen=True):
+    """A ClusterQueue was created or changed."""
+
+    cluster_queue: ClusterQueue
+
+
+class ClusterQueueGone(msgspec.Struct, frozen=True):
+    """A ClusterQueue was deleted."""
+
+    name: ClusterQueueName
+
+
+class LocalQueueSeen(msgspec.Struct, frozen=True):
+    """A LocalQueue was created or changed."""
+
+    local_queue: LocalQueue
+
+
+class LocalQueueGone(msgspec.Struct, frozen=True):
+    """A LocalQueue was deleted."""
+
+    key: LocalQueueKey
+
+
+class NamespaceSeen(msgspec.Struct, frozen=True):
+    """A namespace was created or its labels changed."""
+
+    name: Namespace
+    labels: Labels
+
+
+class NamespaceGone(msgspec.Struct, frozen=True):
+    """A namespace was deleted."""
+
+    name: Namespace
+
+
+class WorkloadSeen(msgspec.Struct, frozen=True):
+    """A workload waits, or holds quota by its admission. Confirms an assumed admission when it carries one."""
+
+    workload: Workload
+
+
+class WorkloadGone(msgspec.Struct, frozen=True):
+    """A workload ended or was deleted: it uses nothing any more and waits no more."""
+
+    uid: WorkloadUid
+
+
+class AdmissionRefused(msgspec.Struct, frozen=True):
+    """The write of an assumed admission did not happen: forget the charge; the workload waits again."""
+
+    uid: WorkloadUid
+    cause: str
+
+
+class EvictionRefused(msgspec.Struct, frozen=True):
+    """The eviction of a victim was not carried out; it may be chosen again."""
+
+    uid: WorkloadUid
+    cause: str
+
+
+class PriorityClassSeen(msgspec.Struct, frozen=True):
+    """A WorkloadPriorityClass was created or changed."""
+
+    name: str
+    value: int
+
+
+class PriorityClassGone(msgspec.Struct, frozen=True):
+    """A WorkloadPriorityClass was deleted."""
+
+    name: str
+
+
+class PodSeen(msgspec.Struct, frozen=True):
+    """A pod that names a queue was created or changed."""
+
+    pod: Pod
+
+
+class PodGone(msgspec.Struct, frozen=True):
+    """A pod left the API server, or our selection of it."""
+
+    uid: PodUid
+
+
+class NodeSeen(msgspec.Struct, frozen=True):
+    """A node joined or changed in something we read."""
+
+    node: Node
+
+
+class NodeGone(msgspec.Struct, frozen=True):
+    """A node was deleted."""
+
+    name: NodeName
+
+
+QuotaEvent = (
+    FlavorSeen
+    | FlavorGone
+    | CohortSeen
+    | CohortGone
+    | ClusterQueueSeen
+    | ClusterQueueGone
+    | LocalQueueSeen
+    | LocalQueueGone
+    | NamespaceSeen
+    | NamespaceGone
+)
+WorkloadEvent = WorkloadSeen | WorkloadGone | AdmissionRefused | EvictionRefused
+EngineEvent = QuotaEvent | WorkloadEvent
+PodEvent = PriorityClassSeen | PriorityClassGone | PodSeen | PodGone | NodeSeen | NodeGone
+Event = EngineEvent | PodEvent

@@ -1,0 +1,81 @@
+"""Pods and nodes as flat records: only what decides, names and amounts already parsed."""
+
+import msgspec
+
+from extender.model.names import LocalQueueName, Namespace, NodeName, PodUid, ResourceName
+from extender.model.quota import Labels, Requirement, Taint, Toleration
+
+GATE = "cohort-extender.io/admission"
+"""Our scheduling gate. Gates of others are never touched."""
+MANAGED_LABEL = "cohort-extender.io/managed"
+"""What the watches select; ``"true"`` on every pod that names a queue."""
+ADMISSION_ANNOTATION = "cohort-extender.io/admission"
+"""The admission, the only durable state: see ``pods.admission``."""
+ADMITTED_CONDITION = "cohort-extender.io/Admitted"
+"""Why the pod waits, in one sentence."""
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
+POD_GROUP_TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The controller that owns a pod."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """One pod that names a queue, as the API server last showed it.
+
+    ``requests`` are one pod's, in canonical units, by the Kubernetes formula. ``admission`` is the raw annotation, None
+    if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count.
+    ``problem`` is what is wrong with the pod's own words (an unreadable count, a request above its limit), or empty.
+    """
+
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    resource_version: str
+    created_ms: int
+    queue: LocalQueueName
+    requests: tuple[tuple[ResourceName, int], ...]
+    priority: int = 0
+    priority_class: str = ""
+    group: str = ""
+    group_total: int = 0
+    phase: str = "Pending"
+    node: NodeName | None = None
+    deleting: bool = False
+    gates: tuple[str, ...] = ()
+    managed: bool = False
+    admission: str | None = None
+    ready: bool = False
+    node_selector: Labels = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    owner: Owner | None = None
+    admitted_condition: str = ""
+    problem: str = ""
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate still holds it."""
+        return GATE in self.gates
+
+    @property
+    def ended(self) -> bool:
+        """Whether it uses nothing any more: finished, or deleted before it got a node."""
+        return self.phase in ("Succeeded", "Failed") or (self.deleting and self.node is None)
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node: its labels, taints and what it can give, in canonical units."""
+
+    name: NodeName
+    labels: Labels = ()
+    taints: tuple[Taint, ...] = ()
+    allocatable: tuple[tuple[ResourceName, int], ...] = ()
+    unschedulable: bool = False

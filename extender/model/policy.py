@@ -1,0 +1,44 @@
+"""Every switch of the engine in one frozen value: no global flags.
+
+``Policy.reference()`` agrees with the reference scheduler in every decision. The default differs only where the
+reference is unsafe or nondeterministic; each field that differs names its ADR.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class FairSharingStrategy(StrEnum):
+    """When a preemptor may take a workload from the other side of their lowest common cohort."""
+
+    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
+
+
+DEFAULT_STRATEGIES = (
+    FairSharingStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
+    FairSharingStrategy.LESS_THAN_INITIAL_SHARE,
+)
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How the engine decides.
+
+    ``fair_sharing`` empty: classical preemption and ordering. ``victims_hold_room``: room of victims that have not
+    left yet is given to nobody but their preemptor. ``hold_for_preemptor``: freed quota is kept for the preemptor
+    across cycles.
+    """
+
+    fair_sharing: tuple[FairSharingStrategy, ...] = ()
+    victims_hold_room: bool = True
+    hold_for_preemptor: bool = True
+
+    @classmethod
+    def reference(cls, *, fair_sharing: bool) -> "Policy":
+        """The policy that agrees with the reference scheduler."""
+        return cls(
+            fair_sharing=DEFAULT_STRATEGIES if fair_sharing else (),
+            victims_hold_room=False,
+            hold_for_preemptor=False,
+        )
