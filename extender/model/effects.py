@@ -58,6 +58,15 @@ class UngatePod(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None
 
 
+class AdoptPod(msgspec.Struct, frozen=True):
+    """Mark a pod that arrived without us (label and adopted annotation), so that the watches see it."""
+
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    resource_version: str
+
+
 class EvictPod(msgspec.Struct, frozen=True):
     """Evict by the Eviction API, guarded by uid."""
 
@@ -100,5 +109,5 @@ class SetQueueStatus(msgspec.Struct, frozen=True):
     status: bytes
 
 
-PodEffect = UngatePod | EvictPod | SetPodCondition | RecordEvent
+PodEffect = UngatePod | AdoptPod | EvictPod | SetPodCondition | RecordEvent
 Effect = PodEffect | SetQueueStatus

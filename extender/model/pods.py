@@ -13,6 +13,8 @@ ADMISSION_ANNOTATION = "cohort-extender.io/admission"
 """The admission, the only durable state: see ``pods.admission``."""
 ADMITTED_CONDITION = "cohort-extender.io/Admitted"
 """Why the pod waits, in one sentence."""
+ADOPTED_ANNOTATION = "cohort-extender.io/adopted"
+"""``"true"`` on a pod that arrived ungated (nobody was there to gate it) and that we took in afterwards."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
@@ -29,6 +31,8 @@ class Owner(msgspec.Struct, frozen=True):
 
 class Pod(msgspec.Struct, frozen=True):
     """One pod that names a queue, as the API server last showed it.
+
+    ``managed``: it carries our label. ``adopted``: it arrived ungated and was taken in afterwards.
 
     ``requests`` are one pod's, in canonical units, by the Kubernetes formula. ``admission`` is the raw annotation, None
     if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count.
@@ -51,6 +55,7 @@ class Pod(msgspec.Struct, frozen=True):
     deleting: bool = False
     gates: tuple[str, ...] = ()
     managed: bool = False
+    adopted: bool = False
     admission: str | None = None
     ready: bool = False
     node_selector: Labels = ()

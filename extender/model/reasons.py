@@ -66,7 +66,7 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.PODS_NOT_READY: "admission waits for {blocker} to be ready",
     ReasonCode.BEHIND_STRICT_HEAD: "StrictFIFO: {position}th in ClusterQueue {cluster_queue}, behind {head}",
     ReasonCode.BEHIND_PRIORITY: "{ahead} workloads of priority {priority} or more go first",
-    ReasonCode.RESERVED_FOR_PREEMPTOR: "{amount} {resource} of {flavor} is held for {preemptor}, which preempted for it",
+    ReasonCode.RESERVED_FOR_PREEMPTOR: "{amount} {resource} of {flavor} is held for {preemptor}, whose victims left it",
     ReasonCode.CHURN_BUDGET: "may reclaim {amount}, but {queue} used {spent} of {cap} evictions an hour",
     ReasonCode.QUOTA_USED: (
         "ClusterQueue {cluster_queue} uses {used} of its {nominal} {resource} of {flavor}, {short} more needed"

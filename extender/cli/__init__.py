@@ -1,0 +1,1 @@
+"""Command lines for people: the service's own and the kubectl plugin."""

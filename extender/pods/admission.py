@@ -1,0 +1,85 @@
+"""The admission as it stands on a pod: one annotation, the only durable state of a decision.
+
+It is bound to the pod's UID. Whoever creates a pod cannot know the UID that the API server will give it, so an
+annotation written at creation never counts; afterwards only our service account may write it (the guard policy). It
+carries all that a restart needs to charge the same quota again: the whole workload's pod sets, flavors and amounts,
+and since when. So one pod of a group is enough to know what its group was given.
+"""
+
+import msgspec
+
+from extender.model.names import ClusterQueueName, FlavorName, PodUid, ResourceName
+from extender.model.workload import Admission, PodSetAssignment
+
+ANNOTATION_LENGTH_MAX = 65_536
+
+
+class _Set(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    count: int
+    flavors: dict[str, str]
+    usage: dict[str, int]
+
+
+class _Written(msgspec.Struct, rename="camel", frozen=True):
+    """The JSON of the annotation. ``usage`` is a pod set's total, in canonical units."""
+
+    pod: str
+    pod_set: str
+    cluster_queue: str
+    at_ms: int
+    pod_sets: tuple[_Set, ...]
+
+
+class PodAdmission(msgspec.Struct, frozen=True):
+    """What the annotation of one pod says: its workload's admission, and which pod set this pod belongs to."""
+
+    pod_set: str
+    admission: Admission
+
+    @property
+    def assignment(self) -> PodSetAssignment:
+        """The assignment of this pod's own pod set."""
+        return next(given for given in self.admission.assignments if given.name == self.pod_set)
+
+
+_DECODER = msgspec.json.Decoder(_Written)
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def write_admission(pod: PodUid, pod_set: str, admission: Admission) -> str:
+    """The annotation of one pod of *pod_set*."""
+    sets = tuple(
+        _Set(given.name, given.count, dict(given.flavors), dict(given.usage)) for given in admission.assignments
+    )
+    return _ENCODER.encode(_Written(pod, pod_set, admission.cluster_queue, admission.at_ms, sets)).decode()
+
+
+def read_admission(pod: PodUid, text: str | None) -> PodAdmission | None:
+    """What the annotation *text* of *pod* says.
+
+    None, if there is none, it cannot be read, or it was not written for this pod: such a pod is not admitted.
+    """
+    if text is None or len(text) > ANNOTATION_LENGTH_MAX:
+        return None
+    try:
+        written = _DECODER.decode(text)
+    except msgspec.MsgspecError:
+        return None
+    names = [given.name for given in written.pod_sets]
+    if written.pod != pod or not written.cluster_queue or names.count(written.pod_set) != 1:
+        return None
+    if any(given.count < 0 or min(given.usage.values(), default=0) < 0 for given in written.pod_sets):
+        return None
+    assignments = tuple(
+        PodSetAssignment(
+            name=given.name,
+            flavors=tuple(sorted((ResourceName(key), FlavorName(value)) for key, value in given.flavors.items())),
+            usage=tuple(sorted((ResourceName(key), amount) for key, amount in given.usage.items())),
+            count=given.count,
+        )
+        for given in written.pod_sets
+    )
+    return PodAdmission(
+        written.pod_set, Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms)
+    )

@@ -1,0 +1,1 @@
+"""Bytes to question, verdict to bytes: the extender's verbs, the webhooks, health and metrics."""
