@@ -15,6 +15,11 @@ ADMITTED_CONDITION = "cohort-extender.io/Admitted"
 """Why the pod waits, in one sentence."""
 ADOPTED_ANNOTATION = "cohort-extender.io/adopted"
 """``"true"`` on a pod that arrived ungated (nobody was there to gate it) and that we took in afterwards."""
+MARKER_RESOURCE = "cohort-extender.io/queued-pod"
+"""An extended resource that no node offers and no quota counts: kube-scheduler asks us about pods that request it.
+
+Written at creation beside the gate (ADR 0030). Whoever reads a pod's requests leaves it out.
+"""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
