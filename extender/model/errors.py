@@ -2,7 +2,14 @@
 
 
 class ExtenderError(Exception):
-    """Anything that this service raises on purpose."""
+    """Anything that this service raises on purpose.
+
+    ``status`` is the HTTP status of the answer that the error stands for, 0 if it stands for none.
+    """
+
+    def __init__(self, text: str = "", *, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class UserError(ExtenderError):
@@ -13,7 +20,7 @@ class UserError(ExtenderError):
 
     def inside(self, where: str) -> "UserError":
         """The same error as seen from an enclosing object or field."""
-        return UserError(f"{where}: {self}")
+        return UserError(f"{where}: {self}", status=self.status)
 
 
 class TransientError(ExtenderError):
@@ -30,6 +37,14 @@ class Gone(TransientError):
 
 class Unreachable(TransientError):
     """No answer: the outcome of what was asked is unknown."""
+
+
+class TooManyRequests(TransientError):
+    """Asked to wait (429, 503). ``retry_after_s`` is how long, None when the answer does not say."""
+
+    def __init__(self, text: str = "", *, status: int = 429, retry_after_s: float | None = None) -> None:
+        super().__init__(text, status=status)
+        self.retry_after_s = retry_after_s
 
 
 class InvariantError(ExtenderError):

@@ -97,12 +97,17 @@ class FairWeight(msgspec.Struct, frozen=True):
 
 
 class Cohort(msgspec.Struct, frozen=True):
-    """An inner node of the tree; ``parent`` empty: a root."""
+    """An inner node of the tree; ``parent`` None: a root.
+
+    ``misconfigured`` is the text of what is wrong with the object, empty if nothing. A part that cannot be read counts
+    as left out (no quota, no limits, weight 1): the members of the cohort go on with what they own.
+    """
 
     name: CohortName
     parent: CohortName | None = None
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: FairWeight = FairWeight()
+    misconfigured: str = ""
 
 
 class QueueingStrategy(StrEnum):
