@@ -41,8 +41,9 @@ class Pod(msgspec.Struct, frozen=True):
 
     ``requests`` are one pod's, in canonical units, by the Kubernetes formula. ``admission`` is the raw annotation, None
     if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count.
-    ``admitted_condition`` is the message of our condition as last written, empty if there is none. ``affinity`` holds the
-    required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an unreadable count, a request above its limit), or empty.
+    ``admitted_condition`` is the message of our condition as last written, empty if there is none. ``affinity`` holds
+    the required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an
+    unreadable count, a request above its limit), or empty.
     """
 
     uid: PodUid
