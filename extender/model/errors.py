@@ -47,5 +47,9 @@ class TooManyRequests(TransientError):
         self.retry_after_s = retry_after_s
 
 
+class NotYetSeen(TransientError):
+    """Our watch is behind what the question shows: ask again soon."""
+
+
 class InvariantError(ExtenderError):
     """We are wrong: on the watch path stop and rebuild, on HTTP fail that one request."""

@@ -80,6 +80,4 @@ def read_admission(pod: PodUid, text: str | None) -> PodAdmission | None:
         )
         for given in written.pod_sets
     )
-    return PodAdmission(
-        written.pod_set, Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms)
-    )
+    return PodAdmission(written.pod_set, Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms))

@@ -1,0 +1,207 @@
+"""The books: every managed pod, the workload it belongs to, and what an engine's decision means on it.
+
+Facts about pods go in and facts about workloads come out, only when something that the engine reads has changed: a
+status heartbeat costs a dictionary lookup. Which workload a pod belongs to is decided here and nowhere else.
+"""
+
+from collections.abc import Iterable
+
+from extender.model.effects import Admit, AdoptPod, Evict, EvictPod, PodEffect, SetPodCondition, UngatePod
+from extender.model.events import (
+    EngineEvent,
+    Event,
+    FlavorGone,
+    FlavorSeen,
+    LocalQueueGone,
+    LocalQueueSeen,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+    PriorityClassGone,
+    PriorityClassSeen,
+    WorkloadGone,
+    WorkloadSeen,
+)
+from extender.model.names import FlavorName, Namespace, PodUid, WorkloadUid
+from extender.model.pods import Pod
+from extender.model.quota import Labels, ResourceFlavor, Toleration
+from extender.model.reasons import Reason
+from extender.model.workload import Admission, PodSetAssignment, Workload
+from extender.pods.admission import write_admission
+from extender.pods.intake import DEFAULT_QUEUE, MAIN, single_workload
+from extender.pods.nodes import Nodes
+
+
+class Books:
+    """What is known of pods, nodes, flavors and priority classes."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes()
+        self.flavors: dict[FlavorName, ResourceFlavor] = {}
+        self._pods: dict[PodUid, Pod] = {}
+        self._told: dict[WorkloadUid, Workload] = {}
+        self._classes: dict[str, int] = {}
+        self._default_queues: set[Namespace] = set()
+        self._assumed: dict[PodUid, str] = {}
+
+    def pod(self, uid: str) -> Pod | None:
+        """The live pod of that UID, None if there is none or it has ended."""
+        return self._pods.get(PodUid(uid))
+
+    def pods(self) -> Iterable[Pod]:
+        """All live managed pods."""
+        return self._pods.values()
+
+    def pods_of(self, workload: WorkloadUid) -> list[Pod]:
+        """The live pods of *workload*, by name."""
+        pod = self._pods.get(PodUid(workload))
+        return [pod] if pod else []
+
+    def workload_of(self, pod: Pod) -> WorkloadUid:
+        """The workload that *pod* belongs to: itself, while groups are not told apart."""
+        return WorkloadUid(pod.uid)
+
+    def has_default_queue(self, namespace: str) -> bool:
+        """Whether the namespace has a LocalQueue that serves pods which name none."""
+        return namespace in self._default_queues
+
+    def assumed_admission(self, uid: PodUid) -> str | None:
+        """The annotation that is being written to this pod, until the watch shows it or the write is refused."""
+        return self._assumed.get(uid)
+
+    # --- facts ---
+
+    def apply(self, event: Event) -> list[EngineEvent]:
+        """Take a fact; answer what it means to the engine. Facts about quota pass through."""
+        match event:
+            case PodSeen(pod):
+                return self._pod_seen(pod)
+            case PodGone(uid):
+                return self._pod_gone(uid)
+            case NodeSeen(node):
+                self.nodes.put(node)
+                return []
+            case NodeGone(name):
+                self.nodes.remove(name)
+                return []
+            case PriorityClassSeen(name, value):
+                self._classes[name] = value
+                return self._retell(name)
+            case PriorityClassGone(name):
+                self._classes.pop(name, None)
+                return self._retell(name)
+            case _:
+                self._note(event)
+                return [event]
+
+    def _note(self, event: EngineEvent) -> None:
+        match event:
+            case FlavorSeen(flavor):
+                self.flavors[flavor.name] = flavor
+            case FlavorGone(name):
+                self.flavors.pop(name, None)
+            case LocalQueueSeen(queue) if queue.name == DEFAULT_QUEUE:
+                self._default_queues.add(queue.namespace)
+            case LocalQueueGone(key) if key.name == DEFAULT_QUEUE:
+                self._default_queues.discard(key.namespace)
+            case _:
+                pass
+
+    def _pod_seen(self, pod: Pod) -> list[EngineEvent]:
+        if pod.ended or not pod.managed:
+            return self._pod_gone(pod.uid)
+        self._pods[pod.uid] = pod
+        if pod.admission is not None and pod.admission == self._assumed.get(pod.uid):
+            del self._assumed[pod.uid]
+        if pod.node is not None:
+            self.nodes.bind(pod.uid, pod.node, pod.requests)
+        return self._tell(single_workload(pod, self._classes))
+
+    def _pod_gone(self, uid: PodUid) -> list[EngineEvent]:
+        if self._pods.pop(uid, None) is None:
+            return []
+        self.nodes.unbind(uid)
+        self._assumed.pop(uid, None)
+        workload = WorkloadUid(uid)
+        del self._told[workload]
+        return [WorkloadGone(workload)]
+
+    def _tell(self, workload: Workload) -> list[EngineEvent]:
+        if self._told.get(workload.uid) == workload:
+            return []
+        self._told[workload.uid] = workload
+        return [WorkloadSeen(workload)]
+
+    def _retell(self, priority_class: str) -> list[EngineEvent]:
+        told: list[EngineEvent] = []
+        for pod in self._pods.values():
+            if pod.priority_class == priority_class:
+                told += self._tell(single_workload(pod, self._classes))
+        return told
+
+    # --- decisions ---
+
+    def admit(self, admit: Admit) -> list[PodEffect]:
+        """The writes that make an admission true: one per gated pod of the workload."""
+        given = {assignment.name: assignment for assignment in admit.admission.assignments}
+        return [self._ungate(pod, admit.uid, admit.admission, given[MAIN]) for pod in self.pods_of(admit.uid)]
+
+    def _ungate(self, pod: Pod, workload: WorkloadUid, admission: Admission, assignment: PodSetAssignment) -> UngatePod:
+        text = write_admission(pod.uid, assignment.name, admission)
+        self._assumed[pod.uid] = text
+        flavors = self.flavors_of(assignment)
+        return UngatePod(
+            workload=workload,
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            resource_version=pod.resource_version,
+            admission=text,
+            # An ungated pod may not get a nodeSelector any more; filter alone keeps it on its flavor's nodes.
+            node_selector=labels_of(flavors) if pod.gated else (),
+            tolerations=_with_tolerations(pod.tolerations, flavors),
+        )
+
+    def flavors_of(self, assignment: PodSetAssignment) -> list[ResourceFlavor]:
+        """The flavors of *assignment*, each once, in order; one that was deleted meanwhile restricts nothing."""
+        names = dict.fromkeys(name for _, name in assignment.flavors)
+        return [self.flavors[name] for name in names if name in self.flavors]
+
+    def forget(self, uid: PodUid) -> None:
+        """The write of this pod's admission was refused."""
+        self._assumed.pop(uid, None)
+
+    def evict(self, evict: Evict) -> list[PodEffect]:
+        """The writes that stop a workload: one eviction per pod that is not leaving already."""
+        return [
+            EvictPod(evict.uid, pod.uid, pod.namespace, pod.name, evict.reason, evict.message)
+            for pod in self.pods_of(evict.uid)
+            if not pod.deleting
+        ]
+
+    def adopt(self, pod: Pod) -> list[PodEffect]:
+        """The write that takes in a pod which arrived without us: it names a queue but carries no label of ours."""
+        served = pod.queue or self.has_default_queue(pod.namespace)
+        if pod.managed or pod.ended or not served or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+            return []
+        return [AdoptPod(pod.uid, pod.namespace, pod.name, pod.resource_version)]
+
+    def condition(self, workload: WorkloadUid, why: Reason | None) -> list[PodEffect]:
+        """The writes that say why a workload waits; *why* None: it is admitted."""
+        status, code, message = (
+            (True, "Admitted", "quota is reserved") if why is None else (False, str(why.code), why.sentence())
+        )
+        return [
+            SetPodCondition(pod.uid, pod.namespace, pod.name, status, code, message) for pod in self.pods_of(workload)
+        ]
+
+
+def labels_of(flavors: Iterable[ResourceFlavor]) -> Labels:
+    """The node labels of all *flavors* together, sorted."""
+    return tuple(sorted({pair for flavor in flavors for pair in flavor.node_labels}))
+
+
+def _with_tolerations(existing: tuple[Toleration, ...], flavors: list[ResourceFlavor]) -> tuple[Toleration, ...] | None:
+    added = [toleration for flavor in flavors for toleration in flavor.tolerations if toleration not in existing]
+    return (*existing, *dict.fromkeys(added)) if added else None
