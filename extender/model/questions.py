@@ -8,6 +8,7 @@ import msgspec
 
 from extender.model.names import Namespace, PodUid
 from extender.model.quota import Labels
+from extender.model.verdicts import NodeVictims
 
 
 class PodInQuestion(msgspec.Struct, frozen=True):
@@ -33,15 +34,8 @@ class PlacementQuestion(msgspec.Struct, frozen=True):
     nodes: list[str]
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """Victims on one node by UID, from most to least important, and how many of them violate a disruption budget."""
-
-    uids: list[str]
-    budget_violations: int
-
-
 class PreemptionQuestion(msgspec.Struct, frozen=True):
     """Preempt: which of these nodes may lose these victims for the pod. Keyed by node name, in the request's order."""
 
     pod: PodInQuestion
-    candidates: dict[str, Candidate]
+    candidates: dict[str, NodeVictims]
