@@ -10,7 +10,7 @@ from typing import Protocol
 from extender.model.errors import NotYetSeen
 from extender.model.names import NodeName, ResourceName, WorkloadUid
 from extender.model.pods import Pod
-from extender.model.questions import Candidate, PlacementQuestion, PodInQuestion, PreemptionQuestion
+from extender.model.questions import PlacementQuestion, PodInQuestion, PreemptionQuestion
 from extender.model.quota import Labels
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 from extender.pods.admission import read_admission
@@ -114,14 +114,14 @@ class Placement:
         """
         question = asked.pod
         if not self.concerns(question):
-            return {node: _victims(candidate) for node, candidate in asked.candidates.items()}
+            return dict(asked.candidates)
         pod = self._books.pod(question.uid)
         if pod is None or self._admitted_labels(question, pod) is None:
             return {}
         return {
-            node: _victims(candidate)
-            for node, candidate in asked.candidates.items()
-            if candidate.uids and all(self._may_take(pod, uid) for uid in candidate.uids)
+            node: victims
+            for node, victims in asked.candidates.items()
+            if victims.uids and all(self._may_take(pod, uid) for uid in victims.uids)
         }
 
     def _may_take(self, pod: Pod, victim_uid: str) -> bool:
@@ -129,10 +129,6 @@ class Placement:
         if victim is None or victim.deleting:
             return True  # not ours to protect, or leaving already
         return self._protection.may_preempt(self._books.workload_of(pod), self._books.workload_of(victim))
-
-
-def _victims(candidate: Candidate) -> NodeVictims:
-    return NodeVictims(candidate.uids, candidate.budget_violations)
 
 
 def _only(node: str, names: Sequence[str]) -> FilterVerdict:
