@@ -20,6 +20,8 @@ from extender.model.events import (
     PodSeen,
     PriorityClassGone,
     PriorityClassSeen,
+    StrayGone,
+    StraySeen,
     WorkloadGone,
     WorkloadSeen,
 )
@@ -44,6 +46,8 @@ class Books:
         self._classes: dict[str, int] = {}
         self._default_queues: set[Namespace] = set()
         self._assumed: dict[PodUid, str] = {}
+        self._strays: dict[PodUid, Pod] = {}
+        self._strays_changed = False
 
     def pod(self, uid: str) -> Pod | None:
         """The live pod of that UID, None if there is none or it has ended."""
@@ -79,6 +83,13 @@ class Books:
                 return self._pod_seen(pod)
             case PodGone(uid):
                 return self._pod_gone(uid)
+            case StraySeen(pod):
+                self._strays[pod.uid] = pod
+                self._strays_changed = True
+                return []
+            case StrayGone(uid):
+                self._strays.pop(uid, None)
+                return []
             case NodeSeen(node):
                 self.nodes.put(node)
                 return []
@@ -103,6 +114,7 @@ class Books:
                 self.flavors.pop(name, None)
             case LocalQueueSeen(queue) if queue.name == DEFAULT_QUEUE:
                 self._default_queues.add(queue.namespace)
+                self._strays_changed = True
             case LocalQueueGone(key) if key.name == DEFAULT_QUEUE:
                 self._default_queues.discard(key.namespace)
             case _:
@@ -180,12 +192,23 @@ class Books:
             if not pod.deleting
         ]
 
-    def adopt(self, pod: Pod) -> list[PodEffect]:
-        """The write that takes in a pod which arrived without us: it names a queue but carries no label of ours."""
-        served = pod.queue or self.has_default_queue(pod.namespace)
-        if pod.managed or pod.ended or not served or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+    def adoptions(self) -> list[PodEffect]:
+        """The writes that take in pods which arrived without us: they name a queue but carry no label of ours.
+
+        Each is answered once; the watches bring it back if the write fails.
+        """
+        if not self._strays_changed:
             return []
-        return [AdoptPod(pod.uid, pod.namespace, pod.name, pod.resource_version)]
+        self._strays_changed = False
+        found = [pod for pod in self._strays.values() if self._is_ours(pod)]
+        for pod in found:
+            del self._strays[pod.uid]
+        return [AdoptPod(pod.uid, pod.namespace, pod.name, pod.resource_version) for pod in found]
+
+    def _is_ours(self, pod: Pod) -> bool:
+        served = pod.queue or self.has_default_queue(pod.namespace)
+        of_daemon_set = pod.owner is not None and pod.owner.kind == "DaemonSet"
+        return bool(served) and not (pod.ended or of_daemon_set)
 
     def condition(self, workload: WorkloadUid, why: Reason | None) -> list[PodEffect]:
         """The writes that say why a workload waits; *why* None: it is admitted."""

@@ -1,0 +1,180 @@
+"""Owns the engine and the books, and sets the pace: facts at once, decisions in passes of our own.
+
+Everything here runs on one event loop and nothing awaits between a fact and its effect on the state, so there are no
+locks. Only the leader runs passes and writes; a follower's state is as current, so it answers the scheduler all the
+same and takes over in the pass after it has the lease.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from extender.engine.engine import Engine
+from extender.model.effects import Admit, Effect, Evict, EvictPod, RecordEvent, UngatePod
+from extender.model.events import (
+    AdmissionRefused,
+    EngineEvent,
+    Event,
+    EvictionRefused,
+    WorkloadGone,
+    WorkloadSeen,
+)
+from extender.model.names import WorkloadUid
+from extender.pods.books import Books
+from extender.pods.conditions import Conditions
+
+PACE_S = 0.005
+"""Facts that arrive within this time share a pass."""
+IDLE_S = 1.0
+"""How long the loop sleeps at most: conditions and status are looked at this often."""
+
+log = structlog.get_logger()
+
+
+class Meter(Protocol):
+    """Counts what happened; see ``serve.metrics``."""
+
+    def passed(self, *, seconds: float, cycles: int, admitted: int, evicted: int) -> None:
+        """A pass ended."""
+        ...
+
+
+class Driver:
+    """Facts in, effects out. ``submit`` hands one effect to the writer and returns at once."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        books: Books,
+        submit: Callable[[Effect], None],
+        clock_ms: Callable[[], int],
+        meter: Meter,
+    ) -> None:
+        self.engine = engine
+        self.books = books
+        self._submit = submit
+        self._clock_ms = clock_ms
+        self._meter = meter
+        self._conditions = Conditions()
+        self._leading = False
+        self._wake = asyncio.Event()
+        self._wake_at_ms: int | None = None
+
+    # --- facts ---
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Take facts from the watches at once."""
+        for event in events:
+            for told in self.books.apply(event):
+                self._tell(told)
+        self._wake.set()
+
+    def _tell(self, event: EngineEvent) -> None:
+        self.engine.apply(event)
+        match event:
+            case WorkloadGone(uid):
+                self._conditions.drop(uid)
+            case WorkloadSeen(workload) if workload.admission is not None:
+                self._conditions.note(workload.uid, None, self._clock_ms())
+            case _:
+                pass
+
+    def lead(self, leading: bool) -> None:
+        """Start or stop deciding."""
+        if leading != self._leading:
+            log.info("leading" if leading else "following")
+        self._leading = leading
+        self._wake.set()
+
+    # --- outcomes of writes ---
+
+    def done(self, effect: Effect) -> None:
+        """A write was carried out; the watch will show it."""
+
+    def refused(self, effect: Effect, cause: str) -> None:
+        """A write was not carried out: give back what was charged for it, or let the victim be chosen again."""
+        match effect:
+            case UngatePod(workload=workload, uid=uid, namespace=namespace, name=name):
+                log.warning("admission_refused", namespace=namespace, pod=name, cause=cause)
+                self.books.forget(uid)
+                self._tell(AdmissionRefused(workload, cause))
+            case EvictPod(workload=workload, namespace=namespace, name=name):
+                log.warning("eviction_refused", namespace=namespace, pod=name, cause=cause)
+                self._tell(EvictionRefused(workload, cause))
+            case _:
+                log.info("write_refused", effect=type(effect).__name__, cause=cause)
+                return
+        self._wake.set()
+
+    # --- decisions ---
+
+    async def run(self) -> None:
+        """Decide whenever there is something to decide, until cancelled."""
+        while True:
+            await self._rest()
+            if self._leading:
+                for effect in self.books.adoptions():
+                    self._submit(effect)
+                self.decide()
+                self._write_conditions()
+
+    async def _rest(self) -> None:
+        now_ms = self._clock_ms()
+        wakes = [at for at in (self._wake_at_ms, self._conditions.next_due_ms(now_ms)) if at is not None]
+        sleep_s = min([IDLE_S, *(max(0, at - now_ms) / 1000 for at in wakes)])
+        try:
+            async with asyncio.timeout(max(sleep_s, PACE_S)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+        await asyncio.sleep(PACE_S)
+
+    def decide(self) -> None:
+        """Run one pass and hand its effects to the writer."""
+        if not self.engine.has_work:
+            return
+        now_ms, started = self._clock_ms(), asyncio.get_running_loop().time()
+        result = self.engine.run_pass(now_ms)
+        self._wake_at_ms = result.wake_at_ms
+        admitted = evicted = 0
+        for effect in result.effects:
+            match effect:
+                case Admit():
+                    admitted += 1
+                    self._admit(effect)
+                case Evict():
+                    evicted += 1
+                    self._evict(effect)
+        for uid, why in result.reasons:
+            self._conditions.note(uid, why, now_ms)
+        seconds = asyncio.get_running_loop().time() - started
+        self._meter.passed(seconds=seconds, cycles=result.cycles, admitted=admitted, evicted=evicted)
+
+    def _admit(self, admit: Admit) -> None:
+        writes = self.books.admit(admit)
+        log.info("workload_admitted", workload=self._name(admit.uid), cluster_queue=admit.admission.cluster_queue)
+        for write in writes:
+            self._submit(write)
+
+    def _evict(self, evict: Evict) -> None:
+        preemptor = self._name(evict.preemptor) if evict.preemptor else ""
+        log.info("workload_evicted", workload=self._name(evict.uid), preemptor=preemptor, reason=evict.reason)
+        for write in self.books.evict(evict):
+            self._submit(write)
+            if isinstance(write, EvictPod):
+                self._submit(
+                    RecordEvent(write.uid, write.namespace, write.name, "Preempted", evict.message, warning=False)
+                )
+
+    def _name(self, uid: WorkloadUid) -> str:
+        workload = self.engine.workload(uid)
+        return workload.name if workload else str(uid)
+
+    def _write_conditions(self) -> None:
+        for uid, why in self._conditions.due(self._clock_ms()):
+            for effect in self.books.condition(uid, why):
+                self._submit(effect)
