@@ -14,7 +14,6 @@ import structlog
 from extender.engine.engine import Engine
 from extender.model.effects import Admit, Effect, Evict, EvictPod, RecordEvent, UngatePod
 from extender.model.events import (
-    AdmissionRefused,
     EngineEvent,
     Event,
     EvictionRefused,
@@ -97,10 +96,10 @@ class Driver:
     def refused(self, effect: Effect, cause: str) -> None:
         """A write was not carried out: give back what was charged for it, or let the victim be chosen again."""
         match effect:
-            case UngatePod(workload=workload, uid=uid, namespace=namespace, name=name):
+            case UngatePod(namespace=namespace, name=name):
                 log.warning("admission_refused", namespace=namespace, pod=name, cause=cause)
-                self.books.forget(uid)
-                self._tell(AdmissionRefused(workload, cause))
+                for told in self.books.refuse(effect, cause):
+                    self._tell(told)
             case EvictPod(workload=workload, namespace=namespace, name=name):
                 log.warning("eviction_refused", namespace=namespace, pod=name, cause=cause)
                 self._tell(EvictionRefused(workload, cause))
@@ -116,7 +115,7 @@ class Driver:
         while True:
             await self._rest()
             if self._leading:
-                for effect in self.books.adoptions():
+                for effect in [*self.books.adoptions(), *self.books.finish()]:
                     self._submit(effect)
                 self.decide()
                 self._write_conditions()

@@ -24,6 +24,8 @@ QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 POD_GROUP_TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+POD_GROUP_MIN_COUNT = "cohort-extender.io/pod-group-min-count"
+"""How few pods of a group of like pods may start (partial admission); the reference has no such word for groups."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -40,7 +42,8 @@ class Pod(msgspec.Struct, frozen=True):
     ``managed``: it carries our label. ``adopted``: it arrived ungated and was taken in afterwards.
 
     ``requests`` are one pod's, in canonical units, by the Kubernetes formula. ``admission`` is the raw annotation, None
-    if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count.
+    if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count;
+    ``group_min`` 0: all of it.
     ``admitted_condition`` is the message of our condition as last written, empty if there is none. ``affinity`` holds
     the required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an
     unreadable count, a request above its limit), or empty.
@@ -57,6 +60,7 @@ class Pod(msgspec.Struct, frozen=True):
     priority_class: str = ""
     group: str = ""
     group_total: int = 0
+    group_min: int = 0
     phase: str = "Pending"
     node: NodeName | None = None
     deleting: bool = False

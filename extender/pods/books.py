@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from extender.model.effects import Admit, AdoptPod, Evict, EvictPod, PodEffect, SetPodCondition, UngatePod
 from extender.model.events import (
+    AdmissionRefused,
     EngineEvent,
     Event,
     FlavorGone,
@@ -31,6 +32,7 @@ from extender.model.quota import Labels, ResourceFlavor, Toleration
 from extender.model.reasons import Reason
 from extender.model.workload import Admission, PodSetAssignment, Workload
 from extender.pods.admission import write_admission
+from extender.pods.gangs import gang_workload, gather, group_uid, role_of
 from extender.pods.intake import DEFAULT_QUEUE, MAIN, single_workload
 from extender.pods.nodes import Nodes
 
@@ -42,6 +44,8 @@ class Books:
         self.nodes = Nodes()
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
         self._pods: dict[PodUid, Pod] = {}
+        self._members: dict[WorkloadUid, dict[PodUid, Pod]] = {}
+        self._unfinished: set[WorkloadUid] = set()
         self._told: dict[WorkloadUid, Workload] = {}
         self._classes: dict[str, int] = {}
         self._default_queues: set[Namespace] = set()
@@ -58,13 +62,16 @@ class Books:
         return self._pods.values()
 
     def pods_of(self, workload: WorkloadUid) -> list[Pod]:
-        """The live pods of *workload*, by name."""
+        """The live pods of *workload*: one, or the members of a group that belong to it, oldest first."""
+        members = self._members.get(workload)
+        if members is not None:
+            return list(gather(members.values()).chosen)
         pod = self._pods.get(PodUid(workload))
         return [pod] if pod else []
 
     def workload_of(self, pod: Pod) -> WorkloadUid:
-        """The workload that *pod* belongs to: itself, while groups are not told apart."""
-        return WorkloadUid(pod.uid)
+        """The workload that *pod* belongs to: its group, or itself."""
+        return group_uid(pod) if pod.group else WorkloadUid(pod.uid)
 
     def has_default_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue that serves pods which name none."""
@@ -121,23 +128,49 @@ class Books:
                 pass
 
     def _pod_seen(self, pod: Pod) -> list[EngineEvent]:
-        if pod.ended or not pod.managed:
+        if not pod.managed or (pod.ended and not (pod.group and pod.phase == "Succeeded")):
             return self._pod_gone(pod.uid)
+        old = self._pods.get(pod.uid)
+        left: list[EngineEvent] = []
+        if old is not None and old.group != pod.group:
+            left = self._pod_gone(pod.uid)
         self._pods[pod.uid] = pod
         if pod.admission is not None and pod.admission == self._assumed.get(pod.uid):
             del self._assumed[pod.uid]
-        if pod.node is not None:
+        if pod.ended:
+            self.nodes.unbind(pod.uid)
+        elif pod.node is not None:
             self.nodes.bind(pod.uid, pod.node, pod.requests)
-        return self._tell(single_workload(pod, self._classes))
+        if not pod.group:
+            return [*left, *self._tell(single_workload(pod, self._classes))]
+        self._members.setdefault(group_uid(pod), {})[pod.uid] = pod
+        return [*left, *self._tell_gang(group_uid(pod))]
 
     def _pod_gone(self, uid: PodUid) -> list[EngineEvent]:
-        if self._pods.pop(uid, None) is None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
             return []
         self.nodes.unbind(uid)
         self._assumed.pop(uid, None)
-        workload = WorkloadUid(uid)
-        del self._told[workload]
-        return [WorkloadGone(workload)]
+        if not pod.group:
+            return self._end(WorkloadUid(uid))
+        members = self._members[group_uid(pod)]
+        del members[uid]
+        return self._tell_gang(group_uid(pod))
+
+    def _tell_gang(self, uid: WorkloadUid) -> list[EngineEvent]:
+        members = self._members[uid]
+        if not members:
+            del self._members[uid]
+            return self._end(uid)
+        gang = gather(members.values())
+        if gang.unfinished():
+            self._unfinished.add(uid)
+        return self._end(uid) if gang.over else self._tell(gang_workload(gang, self._classes))
+
+    def _end(self, uid: WorkloadUid) -> list[EngineEvent]:
+        self._unfinished.discard(uid)
+        return [WorkloadGone(uid)] if self._told.pop(uid, None) is not None else []
 
     def _tell(self, workload: Workload) -> list[EngineEvent]:
         if self._told.get(workload.uid) == workload:
@@ -147,17 +180,34 @@ class Books:
 
     def _retell(self, priority_class: str) -> list[EngineEvent]:
         told: list[EngineEvent] = []
-        for pod in self._pods.values():
-            if pod.priority_class == priority_class:
-                told += self._tell(single_workload(pod, self._classes))
+        for pod in [pod for pod in self._pods.values() if pod.priority_class == priority_class]:
+            told += self._pod_seen(pod)
         return told
 
     # --- decisions ---
 
     def admit(self, admit: Admit) -> list[PodEffect]:
-        """The writes that make an admission true: one per gated pod of the workload."""
+        """The writes that make an admission true: one per gated pod, as many of each pod set as were admitted."""
         given = {assignment.name: assignment for assignment in admit.admission.assignments}
-        return [self._ungate(pod, admit.uid, admit.admission, given[MAIN]) for pod in self.pods_of(admit.uid)]
+        writes: list[PodEffect] = []
+        taken: dict[str, int] = {}
+        for pod in self.pods_of(admit.uid):
+            name = role_of(pod) if pod.group else MAIN
+            if pod.admission is None and not pod.deleting and taken.get(name, 0) < given[name].count:
+                taken[name] = taken.get(name, 0) + 1
+                writes.append(self._ungate(pod, admit.uid, admit.admission, given[name]))
+        return writes
+
+    def finish(self) -> list[PodEffect]:
+        """The writes that complete groups which are admitted in part: a write was lost, or a pod was replaced."""
+        writes: list[PodEffect] = []
+        for uid in sorted(self._unfinished):
+            gang = gather(self._members[uid].values())
+            for pod, given in gang.unfinished():
+                if pod.uid not in self._assumed and gang.given is not None:
+                    writes.append(self._ungate(pod, uid, gang.given, given))
+        self._unfinished.clear()
+        return writes
 
     def _ungate(self, pod: Pod, workload: WorkloadUid, admission: Admission, assignment: PodSetAssignment) -> UngatePod:
         text = write_admission(pod.uid, assignment.name, admission)
@@ -180,16 +230,21 @@ class Books:
         names = dict.fromkeys(name for _, name in assignment.flavors)
         return [self.flavors[name] for name in names if name in self.flavors]
 
-    def forget(self, uid: PodUid) -> None:
-        """The write of this pod's admission was refused."""
-        self._assumed.pop(uid, None)
+    def refuse(self, write: UngatePod, cause: str) -> list[EngineEvent]:
+        """The write was not carried out. A group of which any pod is admitted stays so and is finished later."""
+        self._assumed.pop(write.uid, None)
+        others = [pod for pod in self.pods_of(write.workload) if pod.uid != write.uid]
+        if any(pod.admission is not None or pod.uid in self._assumed for pod in others):
+            self._unfinished.add(write.workload)
+            return []
+        return [AdmissionRefused(write.workload, cause)]
 
     def evict(self, evict: Evict) -> list[PodEffect]:
         """The writes that stop a workload: one eviction per pod that is not leaving already."""
         return [
             EvictPod(evict.uid, pod.uid, pod.namespace, pod.name, evict.reason, evict.message)
             for pod in self.pods_of(evict.uid)
-            if not pod.deleting
+            if not pod.deleting and (not pod.gated or pod.uid in self._assumed)
         ]
 
     def adoptions(self) -> list[PodEffect]:

@@ -5,6 +5,7 @@ import pytest
 
 from extender.model.effects import AdoptPod, Evict, EvictionReason, EvictPod, SetPodCondition, UngatePod
 from extender.model.events import (
+    AdmissionRefused,
     LocalQueueSeen,
     PodGone,
     PodSeen,
@@ -153,10 +154,11 @@ def test_an_ungated_pod_gets_no_node_selector_since_the_api_would_refuse_it():
 def test_what_is_being_written_is_remembered_until_it_is_seen_or_refused():
     books = hospital_books()
     seen(books)
-    text = admitted_text(books)
-    assert books.assumed_admission(PodUid("train-0")) == text
+    (write,) = books.admit(admit())
+    assert isinstance(write, UngatePod)
+    assert books.assumed_admission(PodUid("train-0")) == write.admission
 
-    books.forget(PodUid("train-0"))
+    assert books.refuse(write, "conflict") == [AdmissionRefused(WorkloadUid("train-0"), "conflict")]
     assert books.assumed_admission(PodUid("train-0")) is None
 
     text = admitted_text(books)
@@ -166,7 +168,7 @@ def test_what_is_being_written_is_remembered_until_it_is_seen_or_refused():
 
 def test_an_eviction_is_written_once_the_pod_is_not_leaving_already():
     books = Books()
-    seen(books)
+    seen(books, gates=(), node=NodeName("a100-1"))
     evict = Evict(WorkloadUid("train-0"), WorkloadUid("api-0"), EvictionReason.IN_COHORT_FAIR_SHARING, "because")
 
     (write,) = books.evict(evict)

@@ -1,0 +1,185 @@
+"""Pod groups: pods that are admitted together or not at all.
+
+A group has the size its pods name. Pods alike form one pod set (a role). While no member carries an admission the group
+waits, complete or not; from the first admission on it is admitted as a whole, so a crash between two writes leaves a
+group that the next leader finishes. It holds its admitted size, less what has succeeded, while an admitted member
+lives.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from extender.model.names import ResourceName, WorkloadUid
+from extender.model.pods import Pod
+from extender.model.reasons import Reason, ReasonCode, reason
+from extender.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from extender.pods.admission import PodAdmission, read_admission
+from extender.pods.intake import hold, pod_set_of, priority_of, queue_of
+
+ROLES_MAX = 18
+"""As many pod sets as the reference allows in a workload."""
+
+
+def group_uid(pod: Pod) -> WorkloadUid:
+    """The identity of the pod's group: its namespace and name, since a group has no object of its own."""
+    return WorkloadUid(f"group:{pod.namespace}/{pod.group}")
+
+
+def role_of(pod: Pod) -> str:
+    """The name of the pod set that this pod belongs to: equal for pods that are alike to the quota.
+
+    An admitted pod keeps the role it was admitted in: its selector and tolerations are its flavor's by now.
+    """
+    read = read_admission(pod.uid, pod.admission)
+    if read is not None:
+        return read.pod_set
+    alike = msgspec.json.encode((pod.requests, pod.node_selector, pod.tolerations, pod.affinity))
+    return hashlib.blake2b(alike, digest_size=4).hexdigest()
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A group as it stands.
+
+    ``chosen`` are the live pods that belong to it, oldest first; ``excess`` those beyond its size. ``given`` is its
+    admission as some member carries it, None while it waits.
+    """
+
+    uid: WorkloadUid
+    chosen: tuple[Pod, ...]
+    excess: tuple[Pod, ...]
+    succeeded: tuple[Pod, ...]
+    given: Admission | None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left to run."""
+        return not self.chosen
+
+    def unfinished(self) -> list[tuple[Pod, PodSetAssignment]]:
+        """Gated members of an admitted group, with what they were given: they missed their write, or replace a pod."""
+        if self.given is None or self.stopping:
+            return []
+        found = []
+        for given in self.given.assignments:
+            alike = [pod for pod in self.chosen if role_of(pod) == given.name]
+            done = sum(role_of(pod) == given.name for pod in self.succeeded)
+            open_places = given.count - done - sum(not pod.gated for pod in alike)
+            gated = [pod for pod in alike if pod.gated]
+            found += [(pod, given) for pod in gated[: max(0, open_places)]]
+        return found
+
+    @property
+    def stopping(self) -> bool:
+        """Whether every member that was started is on its way out: replacements wait for a new admission."""
+        return all(pod.deleting for pod in self.chosen if not pod.gated)
+
+
+def gather(members: Iterable[Pod]) -> Gang:
+    """The gang that *members* (all pods of one group, ended ones included) form."""
+    ordered = sorted(members, key=lambda pod: (pod.gated, pod.created_ms, pod.name))
+    succeeded = tuple(pod for pod in ordered if pod.phase == "Succeeded")
+    live = [pod for pod in ordered if not pod.ended]
+    places = max(0, max((pod.group_total for pod in ordered), default=0) - len(succeeded))
+    given = [read for pod in live if (read := read_admission(pod.uid, pod.admission)) is not None]
+    # Pods on their way out are replaced already: they take no place.
+    leaving = [pod for pod in live if pod.deleting]
+    staying = [pod for pod in live if not pod.deleting]
+    return Gang(
+        uid=group_uid(ordered[0]),
+        chosen=(*leaving, *staying[:places]),
+        excess=tuple(staying[places:]),
+        succeeded=succeeded,
+        given=_newest(given),
+    )
+
+
+def _newest(given: list[PodAdmission]) -> Admission | None:
+    return max((read.admission for read in given), key=lambda admission: admission.at_ms, default=None)
+
+
+def gang_workload(gang: Gang, classes: Mapping[str, int]) -> Workload:
+    """The workload of a gang with at least one live member."""
+    first = gang.chosen[0]
+    return Workload(
+        uid=gang.uid,
+        name=f"{first.namespace}/{first.group}",
+        queue=queue_of(first),
+        created_ms=min(pod.created_ms for pod in gang.chosen),
+        pod_sets=_pod_sets(gang),
+        priority=priority_of(first, classes),
+        admission=_still_held(gang),
+        evicted=gang.given is not None and gang.stopping,
+        held=None if gang.given else _hold(gang, classes),
+    )
+
+
+def _pod_sets(gang: Gang) -> tuple[PodSet, ...]:
+    roles: dict[str, list[Pod]] = {}
+    for pod in gang.chosen:
+        if not (pod.deleting and gang.given is None):
+            roles.setdefault(role_of(pod), []).append(pod)
+    return tuple(
+        msgspec.structs.replace(
+            pod_set_of(alike[0], name=name, count=len(alike)), count_min=_count_min(alike[0], len(roles), len(alike))
+        )
+        for name, alike in sorted(roles.items())
+    )
+
+
+def _count_min(pod: Pod, roles: int, count: int) -> int | None:
+    """The fewest pods that do: only of a group of one role, as the reference allows it."""
+    return pod.group_min if roles == 1 and 0 < pod.group_min < count else None
+
+
+def _still_held(gang: Gang) -> Admission | None:
+    """The admission, less the members that have succeeded: whole pods of each pod set."""
+    if gang.given is None:
+        return None
+    assignments = []
+    for given in gang.given.assignments:
+        done = min(sum(role_of(pod) == given.name for pod in gang.succeeded), given.count)
+        assignments.append(_scaled(given, given.count - done))
+    return msgspec.structs.replace(gang.given, assignments=tuple(assignments))
+
+
+def _scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:
+    """Division by the old count first, then multiplication, as the reference does (quota specification, 1.3)."""
+    if count == given.count:
+        return given
+    usage: tuple[tuple[ResourceName, int], ...] = tuple(
+        (resource, amount // given.count * count) for resource, amount in given.usage
+    )
+    return msgspec.structs.replace(given, usage=usage, count=count)
+
+
+def _hold(gang: Gang, classes: Mapping[str, int]) -> Reason | None:
+    first = gang.chosen[0]
+    for field, values in (
+        ("total count", {pod.group_total for pod in gang.chosen}),
+        ("queue", {pod.queue for pod in gang.chosen}),
+    ):
+        if len(values) > 1:
+            differing = " and ".join(sorted(str(value) for value in values))
+            return reason(
+                ReasonCode.REQUEST_INVALID,
+                problem=f"pods of group {first.group} disagree on their {field}: {differing}",
+            )
+    staying = [pod for pod in gang.chosen if not pod.deleting]
+    have = len(staying) + len(gang.succeeded)
+    if have < first.group_total:
+        return reason(ReasonCode.GANG_INCOMPLETE, have=have, want=first.group_total, group=first.group)
+    if len({role_of(pod) for pod in staying}) > ROLES_MAX:
+        return reason(
+            ReasonCode.REQUEST_INVALID, problem=f"group {first.group} has more than {ROLES_MAX} different kinds of pods"
+        )
+    return next((why for pod in staying if (why := hold(pod, classes)) is not None), None)
+
+
+def excess_reason(pod: Pod) -> Reason:
+    """Why a pod beyond its group's size waits."""
+    return reason(
+        ReasonCode.REQUEST_INVALID,
+        problem=f"group {pod.group} has its {pod.group_total} pods already; delete this one or raise the total count",
+    )

@@ -1,0 +1,188 @@
+"""Groups: all or nothing, whatever is lost on the way."""
+
+import pytest
+
+from extender.model.effects import Admit, UngatePod
+from extender.model.events import AdmissionRefused, PodGone, PodSeen, WorkloadGone, WorkloadSeen
+from extender.model.names import ClusterQueueName, LocalQueueName, NodeName, PodUid, WorkloadUid
+from extender.model.pods import GATE
+from extender.model.reasons import ReasonCode
+from extender.model.workload import Admission, PodSetAssignment
+from extender.pods.gangs import excess_reason
+from tests.pods.build import A100, GPU, hospital_books, pod
+
+GROUP = WorkloadUid("group:research/sweep")
+
+
+def member(name: str, **changes: object):
+    return pod(name, **{"group": "sweep", "group_total": 2, **changes})
+
+
+def told(books, *pods):
+    """The group's workload after *pods* were seen; None if it is over or nothing was told."""
+    events = [event for seen in pods for event in books.apply(PodSeen(seen))]
+    assert {type(event) for event in events} <= {WorkloadSeen, WorkloadGone}
+    last = events[-1] if events else None
+    return last.workload if isinstance(last, WorkloadSeen) else None
+
+
+def admit_gang(books, workload, *, counts=None):
+    sets = tuple(
+        PodSetAssignment(
+            given.name,
+            ((GPU, A100),),
+            tuple((resource, amount * (counts or given.count)) for resource, amount in given.requests),
+            counts or given.count,
+        )
+        for given in workload.pod_sets
+    )
+    return books.admit(Admit(GROUP, Admission(ClusterQueueName("training-cq"), sets, 5_000)))
+
+
+def run(books, name, write, **changes):
+    """The write of *name* arrives, and the pod gets a node."""
+    fields = {"gates": (), "admission": write.admission, "node": NodeName("a100-1"), **changes}
+    return told(books, member(name, **fields))
+
+
+@pytest.fixture
+def books():
+    return hospital_books()
+
+
+@pytest.fixture
+def running(books):
+    """Both members admitted and bound."""
+    workload = told(books, member("a"), member("b"))
+    for write in admit_gang(books, workload):
+        run(books, write.name, write)
+    return books
+
+
+def test_an_incomplete_group_is_held_with_its_numbers(books):
+    held = told(books, member("a")).held
+
+    assert held.code == ReasonCode.GANG_INCOMPLETE
+    assert held.sentence() == "1 of 2 pods of group sweep exist"
+
+
+def test_a_complete_group_is_one_workload_as_old_as_its_oldest_pod(books):
+    workload = told(books, member("a", created_ms=9_000), member("b", created_ms=2_000))
+
+    assert (workload.uid, workload.created_ms, workload.held) == (GROUP, 2_000, None)
+    assert [(given.count, given.requests) for given in workload.pod_sets] == [(2, ((GPU, 1),))]
+
+
+def test_pods_of_different_needs_are_different_pod_sets(books):
+    workload = told(books, member("driver", requests=((GPU, 0),)), member("worker"))
+
+    assert sorted((given.count, given.requests) for given in workload.pod_sets) == [
+        (1, ((GPU, 0),)),
+        (1, ((GPU, 1),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "want"),
+    [
+        pytest.param({"group_total": 3}, "disagree on their total count: 2 and 3", id="sizes differ"),
+        pytest.param({"queue": LocalQueueName("x")}, "disagree on their queue: training and x", id="queues differ"),
+    ],
+)
+def test_a_group_that_disagrees_says_so(books, other, want):
+    held = told(books, member("a"), member("b", **other)).held
+
+    assert held.code == ReasonCode.REQUEST_INVALID
+    assert want in held.sentence()
+
+
+def test_a_foreign_gate_on_one_member_holds_all(books):
+    assert told(books, member("a"), member("b", gates=(GATE, "x/y"))).held.code == ReasonCode.FOREIGN_GATE
+
+
+def test_excess_pods_are_left_out_and_told_why(books):
+    told(books, member("a"), member("b"), member("c"))
+
+    assert [kept.name for kept in books.pods_of(GROUP)] == ["a", "b"]
+    assert "has its 2 pods already" in excess_reason(member("c")).sentence()
+
+
+def test_admission_writes_every_member(books):
+    writes = admit_gang(books, told(books, member("a"), member("b")))
+
+    assert [(write.name, type(write)) for write in writes] == [("a", UngatePod), ("b", UngatePod)]
+
+
+def test_partial_admission_writes_as_many_as_were_admitted(books):
+    workload = told(books, member("a", group_min=1), member("b", group_min=1))
+    assert workload.pod_sets[0].count_min == 1
+
+    assert [write.name for write in admit_gang(books, workload, counts=1)] == ["a"]
+
+
+def test_a_crash_between_two_writes_is_finished(books):
+    first, _ = admit_gang(books, told(books, member("a"), member("b")))
+    successor = hospital_books()  # the next leader: it knows what the API server shows
+
+    workload = told(successor, member("a", gates=(), admission=first.admission), member("b"))
+    (write,) = successor.finish()
+
+    assert workload.admission.assignments[0].count == 2
+    assert (write.name, write.workload) == ("b", GROUP)
+    assert successor.finish() == []
+
+
+def test_a_refused_write_of_one_member_does_not_take_the_others_back(books):
+    first, second = admit_gang(books, told(books, member("a"), member("b")))
+    run(books, "a", first)
+
+    assert books.refuse(second, "conflict") == []
+    assert [write.name for write in books.finish()] == ["b"]
+
+
+def test_a_refused_write_of_the_last_hope_takes_the_admission_back(books):
+    first, second = admit_gang(books, told(books, member("a"), member("b")))
+
+    assert books.refuse(first, "conflict") == []
+    assert books.refuse(second, "conflict") == [AdmissionRefused(GROUP, "conflict")]
+
+
+def test_a_failed_member_keeps_its_place_for_its_replacement(running):
+    told(running, member("a", phase="Failed"))
+    workload = told(running, member("c"))
+    (write,) = running.finish()
+
+    assert write.name == "c"
+    assert workload is None or workload.admission.assignments[0].count == 2
+
+
+def test_a_succeeded_member_gives_its_share_back(running):
+    a = running.pod("a")
+    workload = told(running, member("a", gates=(), admission=a.admission, phase="Succeeded"))
+
+    assert workload.admission.assignments[0].usage == ((GPU, 1),)
+    assert workload.admission.assignments[0].count == 1
+
+
+def test_a_group_ends_with_its_last_member(running):
+    for name in ("a", "b"):
+        events = running.apply(PodSeen(member(name, admission=running.pod(name).admission, phase="Succeeded")))
+
+    assert events == [WorkloadGone(GROUP)]
+    assert running.apply(PodGone(PodUid("a"))) == []
+
+
+def test_an_evicted_groups_replacements_wait_for_a_new_admission(running):
+    workload = None
+    for name in ("a", "b"):
+        old = running.pod(name)
+        workload = told(running, member(name, gates=(), admission=old.admission, node=old.node, deleting=True))
+    assert workload.evicted
+
+    told(running, member("c"), member("d"))
+    assert running.finish() == []
+
+    for name in ("a", "b"):
+        events = running.apply(PodGone(PodUid(name)))
+    assert events[-1].workload.admission is None
+    assert events[-1].workload.held is None
