@@ -133,18 +133,6 @@ class PodGone(msgspec.Struct, frozen=True):
     uid: PodUid
 
 
-class StraySeen(msgspec.Struct, frozen=True):
-    """An unassigned pod without our label was created or changed: one that nobody gated, if it names a queue."""
-
-    pod: Pod
-
-
-class StrayGone(msgspec.Struct, frozen=True):
-    """A stray was labelled, bound or deleted."""
-
-    uid: PodUid
-
-
 class NodeSeen(msgspec.Struct, frozen=True):
     """A node joined or changed in something we read."""
 
@@ -171,5 +159,5 @@ QuotaEvent = (
 )
 WorkloadEvent = WorkloadSeen | WorkloadGone | AdmissionRefused | EvictionRefused
 EngineEvent = QuotaEvent | WorkloadEvent
-PodEvent = PriorityClassSeen | PriorityClassGone | PodSeen | PodGone | StraySeen | StrayGone | NodeSeen | NodeGone
+PodEvent = PriorityClassSeen | PriorityClassGone | PodSeen | PodGone | NodeSeen | NodeGone
 Event = EngineEvent | PodEvent

@@ -21,8 +21,6 @@ from extender.model.events import (
     PodSeen,
     PriorityClassGone,
     PriorityClassSeen,
-    StrayGone,
-    StraySeen,
     WorkloadGone,
     WorkloadSeen,
 )
@@ -51,7 +49,6 @@ class Books:
         self._default_queues: set[Namespace] = set()
         self._assumed: dict[PodUid, str] = {}
         self._strays: dict[PodUid, Pod] = {}
-        self._strays_changed = False
 
     def pod(self, uid: str) -> Pod | None:
         """The live pod of that UID, None if there is none or it has ended."""
@@ -90,13 +87,6 @@ class Books:
                 return self._pod_seen(pod)
             case PodGone(uid):
                 return self._pod_gone(uid)
-            case StraySeen(pod):
-                self._strays[pod.uid] = pod
-                self._strays_changed = True
-                return []
-            case StrayGone(uid):
-                self._strays.pop(uid, None)
-                return []
             case NodeSeen(node):
                 self.nodes.put(node)
                 return []
@@ -121,7 +111,6 @@ class Books:
                 self.flavors.pop(name, None)
             case LocalQueueSeen(queue) if queue.name == DEFAULT_QUEUE:
                 self._default_queues.add(queue.namespace)
-                self._strays_changed = True
             case LocalQueueGone(key) if key.name == DEFAULT_QUEUE:
                 self._default_queues.discard(key.namespace)
             case _:
@@ -129,7 +118,11 @@ class Books:
 
     def _pod_seen(self, pod: Pod) -> list[EngineEvent]:
         if not pod.managed or (pod.ended and not (pod.group and pod.phase == "Succeeded")):
-            return self._pod_gone(pod.uid)
+            gone = self._pod_gone(pod.uid)
+            if not pod.managed and self._is_ours(pod):
+                self._strays[pod.uid] = pod
+            return gone
+        self._strays.pop(pod.uid, None)
         old = self._pods.get(pod.uid)
         left: list[EngineEvent] = []
         if old is not None and old.group != pod.group:
@@ -147,6 +140,7 @@ class Books:
         return [*left, *self._tell_gang(group_uid(pod))]
 
     def _pod_gone(self, uid: PodUid) -> list[EngineEvent]:
+        self._strays.pop(uid, None)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return []
@@ -252,18 +246,13 @@ class Books:
 
         Each is answered once; the watches bring it back if the write fails.
         """
-        if not self._strays_changed:
-            return []
-        self._strays_changed = False
-        found = [pod for pod in self._strays.values() if self._is_ours(pod)]
-        for pod in found:
-            del self._strays[pod.uid]
+        found = list(self._strays.values())
+        self._strays.clear()
         return [AdoptPod(pod.uid, pod.namespace, pod.name, pod.resource_version) for pod in found]
 
     def _is_ours(self, pod: Pod) -> bool:
-        served = pod.queue or self.has_default_queue(pod.namespace)
         of_daemon_set = pod.owner is not None and pod.owner.kind == "DaemonSet"
-        return bool(served) and not (pod.ended or of_daemon_set)
+        return bool(pod.queue) and pod.node is None and not (pod.ended or of_daemon_set)
 
     def condition(self, workload: WorkloadUid, why: Reason | None) -> list[PodEffect]:
         """The writes that say why a workload waits; *why* None: it is admitted."""

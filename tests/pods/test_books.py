@@ -11,8 +11,6 @@ from extender.model.events import (
     PodSeen,
     PriorityClassGone,
     PriorityClassSeen,
-    StrayGone,
-    StraySeen,
     WorkloadGone,
     WorkloadSeen,
 )
@@ -186,36 +184,40 @@ def test_an_eviction_is_written_once_the_pod_is_not_leaving_already():
         pytest.param({"queue": ""}, False, id="names none"),
         pytest.param({"owner": Owner("DaemonSet", "cni", "u")}, False, id="of a DaemonSet"),
         pytest.param({"phase": "Failed"}, False, id="ended"),
+        pytest.param({"node": NodeName("a100-1")}, False, id="bound already"),
     ],
 )
-def test_a_stray_is_taken_in_once(changes, adopted):
+def test_a_pod_that_arrived_without_us_is_taken_in_once(changes, adopted):
     books = Books()
     stray = pod(gates=(), managed=False, **changes)
-    assert books.apply(StraySeen(stray)) == []
+    assert books.apply(PodSeen(stray)) == []
 
     want = [AdoptPod(stray.uid, stray.namespace, stray.name, "7")] if adopted else []
     assert books.adoptions() == want
     assert books.adoptions() == []
 
 
-def test_a_stray_of_a_namespace_with_a_default_queue_is_taken_in():
+@pytest.mark.parametrize(
+    "then",
+    [
+        pytest.param(PodGone(PodUid("train-0")), id="gone"),
+        pytest.param(PodSeen(pod(gates=(), adopted=True)), id="labelled meanwhile"),
+    ],
+)
+def test_a_pod_that_is_not_stray_any_more_is_not_taken_in(then):
     books = Books()
-    books.apply(StraySeen(pod(gates=(), managed=False, queue="")))
+    books.apply(PodSeen(pod(gates=(), managed=False)))
+    books.apply(then)
+
     assert books.adoptions() == []
 
-    default = LocalQueue(Namespace("research"), LocalQueueName("default"), ClusterQueueName("cq"))
-    books.apply(LocalQueueSeen(default))
 
+def test_a_pod_whose_label_was_taken_away_is_taken_in_again_and_holds_nothing():
+    books = Books()
+    seen(books)
+
+    assert books.apply(PodSeen(pod(gates=(), managed=False))) == [WorkloadGone(WorkloadUid("train-0"))]
     assert len(books.adoptions()) == 1
-
-
-def test_a_stray_that_is_gone_is_not_taken_in():
-    books = Books()
-    stray = pod(gates=(), managed=False)
-    books.apply(StraySeen(stray))
-    books.apply(StrayGone(stray.uid))
-
-    assert books.adoptions() == []
 
 
 def test_a_condition_says_the_reason_or_that_it_is_admitted():
