@@ -4,6 +4,7 @@ An unknown key or a wrong value is an error that names the key; nothing is guess
 empty file starts a working service (with classical preemption, as in Kueue when ``fairSharing`` is absent).
 """
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,10 @@ from extender.model.errors import UserError
 from extender.model.policy import FairSharingStrategy, Policy
 
 FILE_BYTES_MAX = 1 << 20
+API_VERSION = "config.cohort-extender.io/v1alpha1"
+KIND = "Configuration"
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ORDERS = (
     (FairSharingStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, FairSharingStrategy.LESS_THAN_INITIAL_SHARE),
     (FairSharingStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,),
@@ -46,25 +51,26 @@ class Tls(_Section, frozen=True):
     """
 
     cert_dir: str = ""
-    secret_name: str = "cohort-extender-tls"  # noqa: S105 (the name of a Secret, not one)
-    service_name: str = "cohort-extender"
+    secret_name: str = "cohort-extender-certs"  # noqa: S105 (the name of a Secret, not one)
     names: tuple[str, ...] = ()
-    client_ca_file: str = ""
+    client_ca_file: str = msgspec.field(default="", name="clientCAFile")
     inject_ca_bundle: bool = True
 
 
 class LeaderElection(_Section, frozen=True):
-    """The Lease that one replica holds; times in seconds."""
+    """The Lease that one replica holds; times as durations (``15s``, ``500ms``)."""
 
     lease_name: str = "cohort-extender"
-    lease_duration_s: float = 15.0
-    renew_deadline_s: float = 10.0
-    retry_period_s: float = 2.0
+    lease_duration: str = "15s"
+    renew_deadline: str = "10s"
+    retry_period: str = "2s"
 
 
 class Settings(_Section, frozen=True):
     """Everything that can be set."""
 
+    api_version: str = API_VERSION
+    kind: str = KIND
     fair_sharing: FairSharing | None = None
     log_level: str = "info"
     log_format: str = "json"
@@ -73,7 +79,7 @@ class Settings(_Section, frozen=True):
     tls: Tls = Tls()
     leader_election: LeaderElection = LeaderElection()
     service_account: str = "cohort-extender"
-    drain_s: float = 5.0
+    drain: str = "15s"
 
     def policy(self) -> Policy:
         """The engine's policy that these settings ask for."""
@@ -100,7 +106,17 @@ def read_settings(path: str | None) -> Settings:
     return settings
 
 
+def seconds(duration: str) -> float:
+    """The length of a duration such as ``15s``, ``1.5m`` or ``500ms``. Raises: UserError."""
+    match = _DURATION.fullmatch(duration)
+    if match is None:
+        raise UserError(f"{duration[:20]!r} is not a duration; write for example 15s or 500ms")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
 def _check(settings: Settings, path: str) -> None:
+    if (settings.api_version, settings.kind) != (API_VERSION, KIND):
+        raise UserError(f"{path}: must be kind {KIND} of {API_VERSION}")
     if settings.fair_sharing and settings.fair_sharing.preemption_strategies not in _ORDERS:
         allowed = " or ".join("[" + ", ".join(order) + "]" for order in _ORDERS)
         raise UserError(f"{path}: fairSharing.preemptionStrategies must be {allowed}")
@@ -108,12 +124,16 @@ def _check(settings: Settings, path: str) -> None:
         raise UserError(f"{path}: logLevel must be debug, info, warning or error")
     if settings.log_format not in ("json", "console"):
         raise UserError(f"{path}: logFormat must be json or console")
-    election = settings.leader_election
-    if not 0 < election.retry_period_s < election.renew_deadline_s < election.lease_duration_s:
-        raise UserError(
-            f"{path}: leaderElection needs 0 < retryPeriodS < renewDeadlineS < leaseDurationS, "
-            f"has {election.retry_period_s}, {election.renew_deadline_s}, {election.lease_duration_s}"
-        )
     for name, port in msgspec.structs.asdict(settings.ports).items():
         if not 0 <= port <= 65535:
             raise UserError(f"{path}: ports.{name} must be from 0 to 65535")
+    try:
+        seconds(settings.drain)
+        election = settings.leader_election
+        duration, deadline, retry = map(
+            seconds, (election.lease_duration, election.renew_deadline, election.retry_period)
+        )
+    except UserError as error:
+        raise error.inside(path) from error
+    if not 0 < retry < deadline < duration:
+        raise UserError(f"{path}: leaderElection needs 0 < retryPeriod < renewDeadline < leaseDuration")

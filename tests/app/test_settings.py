@@ -1,0 +1,80 @@
+"""The configuration is read whole or refused with the key that is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from extender.model.errors import UserError
+from extender.model.policy import DEFAULT_STRATEGIES, FairSharingStrategy
+from extender.settings import Settings, read_settings, seconds
+
+SHIPPED = Path(__file__).parents[2] / "manifests" / "config" / "config.yaml"
+
+
+def read(tmp_path: Path, text: str) -> Settings:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    return read_settings(str(file))
+
+
+def test_no_file_means_the_defaults():
+    assert read_settings(None) == Settings()
+    assert Settings().policy().fair_sharing == ()
+
+
+def test_an_empty_file_means_the_defaults(tmp_path):
+    assert read(tmp_path, "") == Settings()
+
+
+def test_the_shipped_file_is_the_defaults_with_fair_sharing():
+    settings = read_settings(str(SHIPPED))
+
+    assert settings.policy().fair_sharing == DEFAULT_STRATEGIES
+    assert settings.ports == Settings().ports
+    assert settings.tls == Settings().tls
+    assert settings.leader_election == Settings().leader_election
+
+
+def test_one_strategy_alone(tmp_path):
+    settings = read(tmp_path, "fairSharing: {preemptionStrategies: [LessThanInitialShare]}")
+
+    assert settings.policy().fair_sharing == (FairSharingStrategy.LESS_THAN_INITIAL_SHARE,)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("logLevl: info", "logLevl", id="an unknown key"),
+        pytest.param("ports: {http: no}", "$.ports.http", id="a wrong type"),
+        pytest.param("ports: {http: 70000}", "ports.http must be from 0 to 65535", id="a port out of range"),
+        pytest.param("logLevel: loud", "logLevel must be debug", id="a wrong level"),
+        pytest.param("logFormat: xml", "logFormat must be json", id="a wrong format"),
+        pytest.param("kind: Pod", "must be kind Configuration", id="another kind"),
+        pytest.param("leaderElection: {retryPeriod: 20s}", "retryPeriod < renewDeadline", id="times out of order"),
+        pytest.param("leaderElection: {leaseDuration: soon}", "'soon' is not a duration", id="not a duration"),
+        pytest.param("fairSharing: {preemptionStrategies: [X]}", "Invalid enum value 'X'", id="an unknown strategy"),
+        pytest.param(
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanInitialShare]}",
+            "fairSharing.preemptionStrategies must be",
+            id="a list that means nothing",
+        ),
+        pytest.param("[", "config.yaml", id="not YAML"),
+        pytest.param("#" * (1 << 21), "larger than", id="a huge file"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_name_and_the_key(tmp_path, text, want):
+    with pytest.raises(UserError) as error:
+        read(tmp_path, text)
+
+    assert want in str(error.value)
+    assert "config.yaml" in str(error.value)
+
+
+def test_a_missing_file_says_so():
+    with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
+        read_settings("nowhere.yaml")
+
+
+@pytest.mark.parametrize(("text", "want"), [("15s", 15.0), ("500ms", 0.5), ("1.5m", 90.0), ("2h", 7200.0)])
+def test_durations(text, want):
+    assert seconds(text) == want
