@@ -94,7 +94,7 @@ class _Reader:
 
 
 def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
-    """The configuration of *context*, else the current one, of a kubeconfig. Raises: UserError, saying what is missing."""
+    """The configuration of *context*, else of the current one. Raises: UserError, saying what the kubeconfig lacks."""
     reader = _Reader(path)
     current = context or (reader.document.get("current-context") if isinstance(reader.document, dict) else None)
     chosen = reader.named("context", current)

@@ -1,0 +1,94 @@
+"""The table of what we read: path, selectors, and the codec that turns objects into facts."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from extender.kube.client import PARTIAL, PARTIAL_LIST
+from extender.kube.decode_nodes import CODEC as NODES
+from extender.kube.decode_pods import CODEC as PODS
+from extender.kube.decode_quota import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    FLAVORS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+)
+from extender.kube.reflector import Codec
+
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_VERSION: Final = "v1beta2"
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One kind of object to list and watch.
+
+    ``partial``: metadata is enough. ``optional``: a cluster that does not serve it counts as having none.
+    """
+
+    name: str
+    path: str
+    codec: Codec
+    params: Mapping[str, str] = {}
+    partial: bool = False
+    optional: bool = False
+
+    @property
+    def accept(self) -> str:
+        """The Accept header of a watch."""
+        return PARTIAL if self.partial else ""
+
+    @property
+    def accept_list(self) -> str:
+        """The Accept header of a list."""
+        return PARTIAL_LIST if self.partial else ""
+
+    @property
+    def grant(self) -> str:
+        """The permission that reading it needs, in words of RBAC."""
+        group = self.path.split("/")[2] if self.path.startswith("/apis/") else ""
+        return f'verbs [list, watch] on resource "{self.name}" of apiGroup "{group}"'
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    chosen = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in chosen.items() if value}
+
+
+def pods(*, labels: str = "", fields: str = "") -> Resource:
+    """Pods that concern us; the selectors narrow what the API server sends.
+
+    By default all are read and those without a queue, our gate, label or admission are skipped: a pod that was created
+    while the webhook was away carries no label of ours, and must still be taken in. With
+    ``labels="cohort-extender.io/managed=true"`` the API server sends less, and such pods stay unseen.
+    """
+    return Resource("pods", "/api/v1/pods", PODS, _selectors(labels, fields))
+
+
+def nodes() -> Resource:
+    """All nodes."""
+    return Resource("nodes", "/api/v1/nodes", NODES)
+
+
+def namespaces() -> Resource:
+    """All namespaces, for their labels."""
+    return Resource("namespaces", "/api/v1/namespaces", NAMESPACES, partial=True)
+
+
+def quota(version: str = KUEUE_VERSION) -> tuple[Resource, ...]:
+    """Kueue's quota objects, in the order in which they refer to each other."""
+    base = f"/apis/{KUEUE_GROUP}/{version}"
+    return (
+        Resource("resourceflavors", f"{base}/resourceflavors", FLAVORS),
+        Resource("cohorts", f"{base}/cohorts", COHORTS),
+        Resource("clusterqueues", f"{base}/clusterqueues", CLUSTER_QUEUES),
+        Resource("localqueues", f"{base}/localqueues", LOCAL_QUEUES),
+        Resource("workloadpriorityclasses", f"{base}/workloadpriorityclasses", PRIORITY_CLASSES),
+    )
+
+
+def everything(version: str = KUEUE_VERSION, *, pod_labels: str = "", pod_fields: str = "") -> tuple[Resource, ...]:
+    """All that the service reads; every one of them must be synced before the first decision."""
+    return (*quota(version), namespaces(), nodes(), pods(labels=pod_labels, fields=pod_fields))

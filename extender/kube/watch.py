@@ -1,0 +1,199 @@
+"""Runs a reflector: lists and watches one kind of object and hands the facts over, in slices that never hold the loop.
+
+One task per resource, for ever. It ends only when it is cancelled or when the sink raises: then our own state is in
+doubt, and the whole is rebuilt from lists.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol, TypeVar
+
+from extender.kube.client import Page
+from extender.kube.reflector import SILENCE_S, Counters, Do, Reflector
+from extender.kube.resources import Resource
+from extender.model.errors import ExtenderError, Gone, UserError
+from extender.model.events import Event
+
+SLICE_S: Final = 0.002
+SLICE_ITEMS_MAX: Final = 100
+STREAM_MIN_S: Final = 300
+STREAM_MAX_S: Final = 600
+
+T = TypeVar("T")
+Sink = Callable[[list[Event]], None]
+Report = Callable[[str, str], None]
+"""Told when a resource's problem changes: its name, and the problem in words, empty when all is well again."""
+
+
+class Api(Protocol):
+    """What a watcher needs of the client."""
+
+    def pages(
+        self, path: str, *, params: Mapping[str, str] | None = None, accept: str = "", limit: int = ...
+    ) -> AsyncIterator[Page]:
+        """The list at *path*, page by page."""
+
+    def watch(
+        self, path: str, *, params: Mapping[str, str] | None = None, accept: str = "", silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """Batches of lines of a watch."""
+
+
+def _no_report(resource: str, problem: str) -> None:
+    """Tell nobody."""
+
+
+class Watcher:
+    """Keeps one resource current. ``synced`` is set once its first list is complete.
+
+    Follow ``age_s`` for readiness: how long ago the API server last gave a sign of life for it, by list, event or
+    bookmark (one a minute even where nothing changes).
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        sink: Sink,
+        *,
+        report: Report = _no_report,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        randomness: Callable[[], float] = random.random,
+        silence_s: float = SILENCE_S,
+        page_items: int = 500,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.stall_s_max = 0.0
+        self._api = api
+        self._sink = sink
+        self._report = report
+        self._clock = clock
+        self._sleep = sleep
+        self._randomness = randomness
+        self._silence_s = silence_s
+        self._page_items = page_items
+        self._machine = Reflector(resource.codec, randomness=randomness, optional=resource.optional)
+        self._alive_s = clock()
+        self._reported = ""
+
+    @property
+    def counters(self) -> Counters:
+        """How often things happened since the start."""
+        return self._machine.counters
+
+    @property
+    def problem(self) -> str:
+        """Why the resource is not current, empty while it is."""
+        return self._machine.problem
+
+    @property
+    def item_problems(self) -> Mapping[str, str]:
+        """Per object, why it cannot be used."""
+        return self._machine.item_problems
+
+    @property
+    def held(self) -> int:
+        """How many objects are held."""
+        return len(self._machine)
+
+    def age_s(self) -> float:
+        """Seconds since the newest sign of life."""
+        return self._clock() - self._alive_s
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Raises: what the sink raises."""
+        machine = self._machine
+        while True:
+            if machine.delay_s > 0:
+                await self._sleep(machine.delay_s)
+            try:
+                if machine.todo is Do.LIST:
+                    await self._list()
+                else:
+                    await self._watch()
+            except ExtenderError as error:
+                machine.failed(self._in_words(error), self._clock())
+            if machine.synced:
+                self.synced.set()
+            if machine.problem != self._reported:
+                self._reported = machine.problem
+                self._report(self.resource.name, machine.problem)
+
+    async def _list(self) -> None:
+        machine, resource = self._machine, self.resource
+        machine.list_started()
+        version = ""
+        limit = 0 if machine.whole else self._page_items
+        async for page in self._api.pages(
+            resource.path, params=resource.params, accept=resource.accept_list, limit=limit
+        ):
+            self._alive_s = self._clock()
+            version = version or page.resource_version
+            await self._in_slices(machine.listed, page.items)
+        self._deliver(machine.list_ended(version))
+
+    async def _watch(self) -> None:
+        machine, resource = self._machine, self.resource
+        params = {
+            **resource.params,
+            "watch": "1",
+            "resourceVersion": machine.version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(STREAM_MIN_S + int((STREAM_MAX_S - STREAM_MIN_S) * self._randomness())),
+        }
+        async with self._api.watch(
+            resource.path, params=params, accept=resource.accept, silence_s=self._silence_s
+        ) as stream:
+            machine.watch_opened(self._clock())
+            self._clear_problem()
+            async for lines in stream:
+                self._alive_s = self._clock()
+                await self._in_slices(machine.received, lines)
+        machine.watch_ended(self._clock())
+
+    def _clear_problem(self) -> None:
+        self._machine.problem = ""
+        if self._reported:
+            self._reported = ""
+            self._report(self.resource.name, "")
+
+    async def _in_slices(self, step: Callable[[T], list[Event]], things: list[T]) -> None:
+        """Take *things* one by one; hand over and let others run every 2 ms. Facts before an error are kept."""
+        facts: list[Event] = []
+        began_s, count = time.perf_counter(), 0
+        for thing in things:
+            try:
+                facts += step(thing)
+            except ExtenderError:
+                self._deliver(facts)
+                raise
+            count += 1
+            if count >= SLICE_ITEMS_MAX or (count % 8 == 0 and time.perf_counter() - began_s > SLICE_S):
+                self._deliver(facts)
+                self.stall_s_max = max(self.stall_s_max, time.perf_counter() - began_s)
+                facts, count = [], 0
+                await asyncio.sleep(0)
+                began_s = time.perf_counter()
+        self._deliver(facts)
+        self.stall_s_max = max(self.stall_s_max, time.perf_counter() - began_s)
+
+    def _deliver(self, facts: list[Event]) -> None:
+        if facts:
+            self._sink(facts)
+
+    def _in_words(self, error: ExtenderError) -> ExtenderError:
+        """The same error, saying what an administrator has to do about it."""
+        resource = self.resource
+        verb = "list" if self._machine.todo is Do.LIST else "watch"
+        if isinstance(error, UserError) and error.status == 403:
+            return UserError(
+                f"may not {verb} {resource.name}: grant {resource.grant} to our service account", status=403
+            )
+        if isinstance(error, Gone) and error.status == 404:
+            return Gone(f"cannot {verb} {resource.name}: the API server does not serve {resource.path}", status=404)
+        return error

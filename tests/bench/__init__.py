@@ -1,0 +1,1 @@
+"""Benchmarks: each prints what it measured and, with ``--json FILE``, writes it."""
