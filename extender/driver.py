@@ -35,8 +35,20 @@ log = structlog.get_logger()
 class Meter(Protocol):
     """Counts what happened; see ``serve.metrics``."""
 
-    def passed(self, *, seconds: float, cycles: int, admitted: int, evicted: int) -> None:
+    def attempt(self, *, admitted: bool, seconds: float) -> None:
         """A pass ended."""
+        ...
+
+    def admitted(self, cluster_queue: str, *, waited_s: float) -> None:
+        """A workload was admitted."""
+        ...
+
+    def evicted(self, cluster_queue: str, *, reason: str, preempting: str | None = None) -> None:
+        """A workload was told to stop."""
+        ...
+
+    def leading(self, leads: bool) -> None:
+        """Whether this replica writes."""
         ...
 
 
@@ -86,6 +98,7 @@ class Driver:
         if leading != self._leading:
             log.info("leading" if leading else "following")
         self._leading = leading
+        self._meter.leading(leading)
         self._wake.set()
 
     # --- outcomes of writes ---
@@ -139,35 +152,41 @@ class Driver:
         now_ms, started = self._clock_ms(), asyncio.get_running_loop().time()
         result = self.engine.run_pass(now_ms)
         self._wake_at_ms = result.wake_at_ms
-        admitted = evicted = 0
         for effect in result.effects:
             match effect:
                 case Admit():
-                    admitted += 1
-                    self._admit(effect)
+                    self._admit(effect, now_ms)
                 case Evict():
-                    evicted += 1
                     self._evict(effect)
         for uid, why in result.reasons:
             self._conditions.note(uid, why, now_ms)
-        seconds = asyncio.get_running_loop().time() - started
-        self._meter.passed(seconds=seconds, cycles=result.cycles, admitted=admitted, evicted=evicted)
+        admitted = any(isinstance(effect, Admit) for effect in result.effects)
+        self._meter.attempt(admitted=admitted, seconds=asyncio.get_running_loop().time() - started)
 
-    def _admit(self, admit: Admit) -> None:
-        writes = self.books.admit(admit)
-        log.info("workload_admitted", workload=self._name(admit.uid), cluster_queue=admit.admission.cluster_queue)
-        for write in writes:
+    def _admit(self, admit: Admit, now_ms: int) -> None:
+        workload, queue = self.engine.workload(admit.uid), admit.admission.cluster_queue
+        log.info("workload_admitted", workload=self._name(admit.uid), cluster_queue=queue)
+        if workload is not None:
+            self._meter.admitted(queue, waited_s=max(0, now_ms - workload.created_ms) / 1000)
+        for write in self.books.admit(admit):
             self._submit(write)
 
     def _evict(self, evict: Evict) -> None:
         preemptor = self._name(evict.preemptor) if evict.preemptor else ""
         log.info("workload_evicted", workload=self._name(evict.uid), preemptor=preemptor, reason=evict.reason)
+        self._meter.evicted(
+            self._queue(evict.uid),
+            reason=evict.reason,
+            preempting=self._queue(evict.preemptor) if evict.preemptor else None,
+        )
         for write in self.books.evict(evict):
             self._submit(write)
             if isinstance(write, EvictPod):
-                self._submit(
-                    RecordEvent(write.uid, write.namespace, write.name, "Preempted", evict.message, warning=False)
-                )
+                self._submit(RecordEvent(write.uid, write.namespace, write.name, "Preempted", evict.message))
+
+    def _queue(self, uid: WorkloadUid) -> str:
+        admission = self.engine.admission_of(uid)
+        return admission.cluster_queue if admission else ""
 
     def _name(self, uid: WorkloadUid) -> str:
         workload = self.engine.workload(uid)

@@ -1,0 +1,1 @@
+"""The shipped product on a real control plane, from the shipped manifests."""
