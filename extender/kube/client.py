@@ -120,19 +120,24 @@ class ApiClient:
         """Close every connection; requests in flight end as ``Unreachable``."""
         await self._session.close()
 
-    async def get(self, path: str, *, params: Mapping[str, str] | None = None, accept: str = "") -> bytes:
-        """The body of *path*. Raises: as ``error_of``; Unreachable after the time limit."""
-        return await self._request("GET", path, params=params, accept=accept)
-
-    async def post(self, path: str, body: bytes, *, params: Mapping[str, str] | None = None) -> bytes:
-        """Create an object or a subresource."""
-        return await self._request("POST", path, body=body, params=params)
-
-    async def put(
-        self, path: str, body: bytes, *, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = "",
+        timeout_s: float | None = None,
     ) -> bytes:
+        """The body of *path*. Raises: as ``error_of``; Unreachable after the time limit."""
+        return await self._request("GET", path, params=params, accept=accept, timeout_s=timeout_s)
+
+    async def post(self, path: str, body: bytes, *, timeout_s: float | None = None) -> bytes:
+        """Create an object or a subresource."""
+        return await self._request("POST", path, body=body, timeout_s=timeout_s)
+
+    async def put(self, path: str, body: bytes, *, timeout_s: float | None = None) -> bytes:
         """Replace an object; the version in *body* guards it."""
-        return await self._request("PUT", path, body=body, params=params, timeout_s=timeout_s)
+        return await self._request("PUT", path, body=body, timeout_s=timeout_s)
 
     async def delete(self, path: str, body: bytes | None = None) -> bytes:
         """Delete an object; *body* holds DeleteOptions."""

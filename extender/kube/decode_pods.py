@@ -31,8 +31,10 @@ from extender.model.names import LocalQueueName, Namespace, NodeName, PodUid
 from extender.model.pods import (
     ADMISSION_ANNOTATION,
     ADMITTED_CONDITION,
+    ADOPTED_ANNOTATION,
     GATE,
     MANAGED_LABEL,
+    POD_GROUP_MIN_COUNT,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     PRIORITY_CLASS,
@@ -65,7 +67,7 @@ def _pod(wire: PodWire) -> Made:
     if not (queue or managed or admission is not None or GATE in gates):
         return None, ""
     problems: list[str] = []
-    group, group_total = _group(labels, annotations, problems)
+    group, group_total, group_min = _group(labels, annotations, problems)
     if queue and not _is_name(queue):
         problems.append(f"{QUEUE_NAME}: {queue[: rules.NAME_LENGTH_MAX]!r} is not a name of a LocalQueue")
     ready, condition = _conditions(status.conditions)
@@ -82,11 +84,13 @@ def _pod(wire: PodWire) -> Made:
         priority_class=intern(labels.get(PRIORITY_CLASS) or annotations.get(PRIORITY_CLASS) or ""),
         group=group,
         group_total=group_total,
+        group_min=group_min,
         phase=intern(status.phase or "Pending"),
         node=NodeName(intern(spec.node_name)) if spec.node_name else None,
         deleting=meta.deletion_timestamp is not None,
         gates=gates,
         managed=managed,
+        adopted=annotations.get(ADOPTED_ANNOTATION) == "true",
         admission=admission,
         ready=ready,
         node_selector=labels_of(spec.node_selector),
@@ -112,23 +116,33 @@ def _requests(spec: PodSpecWire, problems: list[str]) -> Requests:
         return ()
 
 
-def _group(labels: dict[str, str], annotations: dict[str, str], problems: list[str]) -> tuple[str, int]:
-    """The pod's group and the count of pods it must have; a count of 0 is told as a problem when there is a group."""
+def _group(labels: dict[str, str], annotations: dict[str, str], problems: list[str]) -> tuple[str, int, int]:
+    """The pod's group, how many pods it has, and how few may start; a count that is wrong is a problem, and 0."""
     group = annotations.get(POD_GROUP_NAME) or labels.get(POD_GROUP_NAME) or ""
-    count = annotations.get(POD_GROUP_TOTAL_COUNT)
+    total = _count(annotations, POD_GROUP_TOTAL_COUNT, problems)
+    least = _count(annotations, POD_GROUP_MIN_COUNT, problems)
     if not group:
-        if count is not None:
-            problems.append(f"{POD_GROUP_TOTAL_COUNT} without {POD_GROUP_NAME}; set both or none")
-        return "", 0
+        if total or least:
+            name = POD_GROUP_TOTAL_COUNT if total else POD_GROUP_MIN_COUNT
+            problems.append(f"{name} without {POD_GROUP_NAME}; set both or none")
+        return "", 0, 0
     if not _is_name(group):
         problems.append(f"{POD_GROUP_NAME}: {group[: rules.NAME_LENGTH_MAX]!r} is not a name")
-    if count is None:
+    if POD_GROUP_TOTAL_COUNT not in annotations:
         problems.append(f"{POD_GROUP_NAME} without annotation {POD_GROUP_TOTAL_COUNT}; write how many pods it has")
-        return group, 0
-    if not (count.isascii() and count.isdecimal() and len(count) <= COUNT_DIGITS_MAX and int(count) > 0):
-        problems.append(f"{POD_GROUP_TOTAL_COUNT}: {count[:32]!r} is not a count; write 1 or more")
-        return group, 0
-    return group, int(count)
+    elif total and least > total:
+        problems.append(f"{POD_GROUP_MIN_COUNT}: {least} is above {POD_GROUP_TOTAL_COUNT} {total}")
+    return group, total, least
+
+
+def _count(annotations: dict[str, str], name: str, problems: list[str]) -> int:
+    text = annotations.get(name)
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= COUNT_DIGITS_MAX and int(text) > 0):
+        problems.append(f"{name}: {text[:32]!r} is not a count; write 1 or more")
+        return 0
+    return int(text)
 
 
 _is_name = lru_cache(maxsize=4096)(rules.is_name)

@@ -14,6 +14,7 @@ from extender.kube.wire import ContainerWire, PodSpecWire, Quantity
 from extender.model.amounts import parse_quantity, request_amount
 from extender.model.errors import UserError
 from extender.model.names import CPU, ResourceName
+from extender.model.pods import MARKER_RESOURCE
 from extender.model.workload import Requests
 
 Asked = tuple[tuple[str, Quantity], ...]
@@ -57,6 +58,7 @@ def _requests(
         if name in (CPU, "memory") or name.startswith("hugepages-"):
             total[name] = value
     _add(total, _parsed(overhead, "spec.overhead"))
+    total.pop(MARKER_RESOURCE, None)
     return tuple((ResourceName(name), request_amount(total[name], ResourceName(name))) for name in sorted(total))
 
 

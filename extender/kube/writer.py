@@ -1,0 +1,316 @@
+"""Carries out effects: so many requests at once, each fenced, each tried within bounds, each outcome told.
+
+What an answer means for what comes next is ``judge``; the rest is plumbing. After a request without an answer the
+outcome is unknown: it is sent again with the same guard, and if that meets a conflict, the pod is read once to see
+whether the first attempt was ours.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from extender.kube.client import PatchType
+from extender.kube.outbox import Job, Outbox, Pace
+from extender.kube.wire import UNREADABLE, MetaOnlyWire
+from extender.kube.writes import FIELD_MANAGER, pod_path, request_for
+from extender.model.effects import AdoptPod, Effect, EvictPod, SetPodCondition, UngatePod
+from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, TransientError, Unreachable
+from extender.model.pods import ADMISSION_ANNOTATION
+
+IN_FLIGHT_MAX: Final = 32
+WRITE_TIMEOUT_S: Final = 5.0
+RETRY_MIN_S: Final = 0.5
+RETRY_MAX_S: Final = 15.0
+RETRY_AFTER_MAX_S: Final = 30.0
+JITTER: Final = 0.5
+UID_PRECONDITION: Final = "UID in precondition"
+"""What the API server says when the pod of that name is another one by now."""
+STATUSES_KNOWN_MAX: Final = 100_000
+
+
+class OutcomeKind(StrEnum):
+    """How a write ended."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    INVALID = "invalid"
+    EXPIRED = "expired"
+    FENCED = "fenced"
+    DROPPED = "dropped"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a write ended, and why if it was not carried out."""
+
+    kind: OutcomeKind
+    cause: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether what was asked is so now."""
+        return self.kind is OutcomeKind.DONE
+
+
+class Verdict(StrEnum):
+    """What an error means for a write."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    AGAIN = "again"
+    READ_BACK = "read back"
+
+
+def judge(job: Job, error: ExtenderError) -> Verdict:
+    """What *error* means for *job*.
+
+    A pod that is gone, or of another UID, is as evicted as can be. A conflict is for the engine to decide anew, but
+    after an attempt without an answer it may be our own write that we meet.
+    """
+    evicts = isinstance(job.effect, EvictPod)
+    if isinstance(error, Gone):
+        return Verdict.DONE if evicts else Verdict.REFUSED
+    if isinstance(error, Conflict):
+        if evicts:
+            return Verdict.DONE if UID_PRECONDITION in str(error) else Verdict.AGAIN
+        if isinstance(job.effect, UngatePod | AdoptPod):
+            return Verdict.READ_BACK if job.unknown else Verdict.REFUSED
+        return Verdict.REFUSED
+    if isinstance(error, TransientError) or error.status == 401:
+        return Verdict.AGAIN
+    return Verdict.REFUSED
+
+
+def refusal(error: ExtenderError) -> OutcomeKind:
+    """The kind of outcome that *error* stands for."""
+    if isinstance(error, Conflict):
+        return OutcomeKind.CONFLICT
+    if isinstance(error, Gone):
+        return OutcomeKind.GONE
+    return OutcomeKind.EXPIRED if isinstance(error, TransientError) else OutcomeKind.INVALID
+
+
+def retry_in_s(job: Job, error: ExtenderError, randomness: float) -> float:
+    """Seconds to wait before the next attempt: doubling with jitter, and not less than the server asks for."""
+    base = min(RETRY_MIN_S * 2.0 ** min(job.attempts - 1, 10), RETRY_MAX_S)
+    delay_s = base * (1 - JITTER + 2 * JITTER * randomness)
+    if isinstance(error, TooManyRequests) and error.retry_after_s is not None:
+        delay_s = max(delay_s, min(error.retry_after_s, RETRY_AFTER_MAX_S) * (1 + JITTER * randomness))
+    return delay_s
+
+
+class Api(Protocol):
+    """What the writer needs of the client."""
+
+    async def get(self, path: str, *, accept: str = "") -> bytes:
+        """Read an object."""
+
+    async def post(self, path: str, body: bytes, *, timeout_s: float | None = None) -> bytes:
+        """Create an object."""
+
+    async def patch(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        kind: PatchType,
+        field_manager: str = "",
+        force: bool = False,
+        partial: bool = False,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Patch an object."""
+
+
+OnOutcome = Callable[[Effect, Outcome], None]
+
+
+class Counters(msgspec.Struct):
+    """How many writes ended how."""
+
+    sent: int = 0
+    retried: int = 0
+    outcomes: dict[OutcomeKind, int] = msgspec.field(default_factory=dict)
+
+
+class Writer:
+    """Submit effects at any time; ``run`` carries them out until cancelled; every effect gets one outcome.
+
+    ``may_write`` is asked right before each request. A request lasts at most 5 s, the time between the end of our
+    right to write and the first moment at which somebody else may have it.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        on_outcome: OnOutcome,
+        *,
+        may_write: Callable[[], bool],
+        queue_api: str = "kueue.x-k8s.io/v1beta2",
+        identity: str = FIELD_MANAGER,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self.counters = Counters()
+        self._api = api
+        self._on_outcome = on_outcome
+        self._may_write = may_write
+        self._queue_api = queue_api
+        self._identity = identity
+        self._in_flight_max = in_flight_max
+        self._outbox = Outbox(pace)
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._sleep = sleep
+        self._randomness = randomness
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._in_flight = 0
+        self._statuses: dict[str, bool] = {}
+
+    def __len__(self) -> int:
+        """How many writes have not ended."""
+        return len(self._outbox) + self._in_flight
+
+    def submit(self, effect: Effect) -> None:
+        """Take *effect*; never waits. What it makes pointless gets its outcome at once."""
+        for pointless, cause in self._outbox.put(effect, self._clock()):
+            self._tell(pointless, Outcome(OutcomeKind.DROPPED, cause))
+        if self._outbox.open_acts:
+            self._idle.clear()
+        self._wake.set()
+
+    async def drain(self) -> None:
+        """Wait until every admission and eviction has ended. The caller bounds the time."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Carry out effects until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                while self._in_flight < self._in_flight_max:
+                    job = self._outbox.take(self._clock())
+                    if job is None:
+                        break
+                    self._in_flight += 1
+                    group.create_task(self._carry_out(job))
+                await self._rest()
+
+    async def _rest(self) -> None:
+        due_s = self._outbox.due_in_s(self._clock()) if self._in_flight < self._in_flight_max else None
+        if due_s is None:
+            await self._wake.wait()
+            return
+        sleeper = asyncio.ensure_future(self._sleep(due_s))
+        waker = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait((sleeper, waker), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            waker.cancel()
+
+    async def _carry_out(self, job: Job) -> None:
+        try:
+            outcome = await self._attempt(job)
+        finally:
+            self._in_flight -= 1
+        if outcome is None:
+            self.counters.retried += 1
+        else:
+            self._outbox.finish(job)
+            self._tell(job.effect, outcome)
+        if not self._outbox.open_acts:
+            self._idle.set()
+        self._wake.set()
+
+    async def _attempt(self, job: Job) -> Outcome | None:
+        """Send once. None: it will be tried again."""
+        if not self._may_write():
+            return Outcome(OutcomeKind.FENCED, "not the leader")
+        try:
+            await self._send(job)
+        except ExtenderError as error:
+            return await self._after(job, error)
+        if isinstance(job.effect, SetPodCondition):
+            self._remember(job.effect)
+        return Outcome(OutcomeKind.DONE)
+
+    async def _after(self, job: Job, error: ExtenderError) -> Outcome | None:
+        verdict = judge(job, error)
+        if verdict is Verdict.DONE:
+            return Outcome(OutcomeKind.DONE)
+        if verdict is Verdict.READ_BACK:
+            written = await self._is_written(job)
+            if written is not None:
+                return Outcome(OutcomeKind.DONE) if written else Outcome(OutcomeKind.CONFLICT, str(error))
+        elif verdict is Verdict.REFUSED:
+            return Outcome(refusal(error), str(error))
+        job.unknown = job.unknown or isinstance(error, Unreachable)
+        now_s = self._clock()
+        at_s = now_s + retry_in_s(job, error, self._randomness())
+        if job.deadline_s is not None and at_s > job.deadline_s:
+            if job.unknown and await self._is_written(job):
+                return Outcome(OutcomeKind.DONE)
+            return Outcome(OutcomeKind.EXPIRED, f"gave up after {job.attempts} attempts: {error}")
+        self._outbox.again(job, at_s)
+        return None
+
+    async def _send(self, job: Job) -> None:
+        effect = job.effect
+        changes = isinstance(effect, SetPodCondition) and self._statuses.get(effect.uid) is not effect.status
+        request = request_for(
+            effect,
+            now_s=self._wall_clock(),
+            changes_status=changes,
+            queue_api=self._queue_api,
+            identity=self._identity,
+        )
+        self.counters.sent += 1
+        if request.patch is None:
+            await self._api.post(request.path, request.body, timeout_s=WRITE_TIMEOUT_S)
+        else:
+            await self._api.patch(
+                request.path,
+                request.body,
+                kind=request.patch,
+                field_manager=FIELD_MANAGER,
+                force=request.force,
+                partial=True,
+                timeout_s=WRITE_TIMEOUT_S,
+            )
+
+    async def _is_written(self, job: Job) -> bool | None:
+        """Whether an admission stands on its pod as we wrote it; None when that cannot be told now."""
+        effect = job.effect
+        if not isinstance(effect, UngatePod):
+            return False
+        try:
+            meta = _META.decode(await self._api.get(pod_path(effect.namespace, effect.name))).metadata
+        except Gone:
+            return False
+        except (ExtenderError, *UNREADABLE):
+            return None
+        return meta.uid == effect.uid and (meta.annotations or {}).get(ADMISSION_ANNOTATION) == effect.admission
+
+    def _remember(self, effect: SetPodCondition) -> None:
+        self._statuses[effect.uid] = effect.status
+        if len(self._statuses) > STATUSES_KNOWN_MAX:
+            del self._statuses[next(iter(self._statuses))]
+
+    def _tell(self, effect: Effect, outcome: Outcome) -> None:
+        self.counters.outcomes[outcome.kind] = self.counters.outcomes.get(outcome.kind, 0) + 1
+        self._on_outcome(effect, outcome)
+
+
+_META = msgspec.json.Decoder(MetaOnlyWire)

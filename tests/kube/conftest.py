@@ -1,0 +1,20 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from extender.kube.client import ApiClient
+from extender.kube.config import ClusterConfig
+from tests.support.fake_api import FakeApi
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi.running() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: FakeApi) -> AsyncIterator[ApiClient]:
+    made = ApiClient(ClusterConfig(server=api.url), timeout_s=2.0)
+    yield made
+    await made.close()
