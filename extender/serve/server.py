@@ -1,0 +1,168 @@
+"""Three listeners in one process: the extender and the webhooks over TLS, health and metrics in plain.
+
+Handlers are thin: they read the body within its limit and hand it to a sans-IO function, which never waits. The
+low-level server of aiohttp is used with a table of static paths, because at 100 node names nine tenths of a call are
+spent in the HTTP library. Source: python-k8s specification, section 4; webhooks specification, section 9.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from extender.serve.http import Reply, refuse
+from extender.serve.metrics import CONTENT_TYPE, CallMeter, Metrics
+
+KEEPALIVE_S: Final = 125.0
+"""Go keeps idle connections for 90 s and does not repeat a POST that a closing server cut off, so we close later."""
+_SHUTDOWN_S: Final = 5.0
+
+_log = structlog.get_logger(__name__)
+
+Answer = Callable[[bytes], Reply]
+
+
+class Health(Protocol):
+    """What the probes ask. Each answer is empty if all is well, else the reason."""
+
+    def live(self) -> str:
+        """Why the process should be restarted."""
+        ...
+
+    def ready(self) -> str:
+        """Why it should get no requests."""
+        ...
+
+    def dump(self) -> bytes:
+        """The state as JSON, for people."""
+        ...
+
+
+class Listener:
+    """One port: paths to functions, a body limit, with or without TLS."""
+
+    def __init__(self, routes: Mapping[str, tuple[str, Answer, CallMeter]], *, body_max: int) -> None:
+        self.draining = False
+        self._routes = dict(routes)
+        self._body_max = body_max
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, host: str | None, port: int, tls: ssl.SSLContext | None) -> int:
+        """Listen; *port* 0 takes a free one. Answers the port. *host* None: all addresses."""
+        server = web.Server(self._handle, request_factory=self._request, keepalive_timeout=KEEPALIVE_S, access_log=None)
+        runner = self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        return int(runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Accept nothing more, finish what is being answered, close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        # Any: aiohttp keeps the types of this hook to itself. It is the low-level server's only way to a body limit.
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._body_max)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        route = self._routes.get(request.path)
+        if route is None:
+            return self._respond(refuse(404, "no such path"))
+        method, answer, meter = route
+        if request.method != method:
+            return self._respond(refuse(405, f"use {method}"))
+        if request.content_length is not None and request.content_length > self._body_max:
+            return self._respond(refuse(413, f"bodies are limited to {self._body_max} bytes"), close=True)
+        body = await request.read() if method == "POST" else b""
+        begun = time.perf_counter()
+        try:
+            reply = answer(body)
+        except Exception:
+            _log.exception("request_failed", path=request.path)
+            reply = refuse(500, "internal fault; see the log of cohort-extender")
+        meter.count(reply.outcome, time.perf_counter() - begun)
+        return self._respond(reply)
+
+    def _respond(self, reply: Reply, *, close: bool = False) -> web.Response:
+        response = web.Response(body=reply.body, status=reply.status, headers={"Content-Type": reply.content_type})
+        if close or self.draining:
+            response.force_close()
+        return response
+
+
+class Server:
+    """All listeners, and their way down: unready, serve on with ``Connection: close``, stop."""
+
+    def __init__(
+        self,
+        *,
+        extender: Mapping[str, Answer],
+        webhooks: Mapping[str, Answer],
+        health: Health,
+        metrics: Metrics,
+        body_max: Mapping[str, int],
+    ) -> None:
+        self._health = health
+        self._metrics = metrics
+        probes: dict[str, Answer] = {
+            "/livez": self._live,
+            "/healthz": self._live,
+            "/readyz": self._ready,
+            "/metrics": lambda _: Reply(200, metrics.text(), "200", CONTENT_TYPE),
+            "/debug/dump": lambda _: Reply(200, health.dump(), "200"),
+        }
+        self._listeners = {
+            "extender": self._listener("POST", extender, body_max["extender"]),
+            "webhook": self._listener("POST", webhooks, body_max["webhook"]),
+            "http": self._listener("GET", probes, 0),
+        }
+        self.ports: dict[str, int] = {}
+
+    def _listener(self, method: str, answers: Mapping[str, Answer], body_max: int) -> Listener:
+        routes = {
+            path: (method, answer, self._metrics.calls(path.rsplit("/", 1)[1])) for path, answer in answers.items()
+        }
+        return Listener(routes, body_max=body_max)
+
+    def _live(self, _: bytes) -> Reply:
+        return _probe(self._health.live())
+
+    def _ready(self, _: bytes) -> Reply:
+        return _probe("draining" if self._draining else self._health.ready())
+
+    @property
+    def _draining(self) -> bool:
+        return self._listeners["http"].draining
+
+    async def start(
+        self, ports: Mapping[str, int], *, host: str | None = None, tls: Mapping[str, ssl.SSLContext | None]
+    ) -> None:
+        """Listen on *ports* (extender, webhook, http; 0: a free one, told in ``ports``).
+
+        *tls* has a context for extender and webhook; None serves in plain, which is for benchmarks and tests.
+        """
+        for name, listener in self._listeners.items():
+            self.ports[name] = await listener.start(host, ports[name], tls.get(name))
+
+    async def drain(self, seconds: float) -> None:
+        """Turn unready and answer on for *seconds*, telling each connection to close after its next answer.
+
+        The Service takes that long to send nobody here any more.
+        """
+        for listener in self._listeners.values():
+            listener.draining = True
+        await asyncio.sleep(seconds)
+
+    async def stop(self) -> None:
+        """Close all listeners; health last, so that probes see the end of it."""
+        for listener in self._listeners.values():
+            await listener.stop()
+
+
+def _probe(trouble: str) -> Reply:
+    return refuse(503, trouble) if trouble else Reply(200, b"ok\n", "200", "text/plain; charset=utf-8")
