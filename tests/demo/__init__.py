@@ -1,0 +1,1 @@
+"""``make demo``: the hospital story, told live."""
