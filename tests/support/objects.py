@@ -164,3 +164,24 @@ def pod_json(
     pod = copy.deepcopy(_POD)
     pod["metadata"].update(name=name, namespace=namespace, uid=uid or f"uid-{name}", resourceVersion=version)
     return pod
+
+
+def node_json(name: str = "a100-01", *, version: str = "501", gpus: int = 8) -> Json:
+    """A GPU node."""
+    amounts = {"cpu": "64", "memory": "527955616Ki", "nvidia.com/gpu": str(gpus), "pods": "110"}
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": version,
+            "creationTimestamp": "2026-02-01T00:00:00Z",
+            "labels": {"kubernetes.io/hostname": name, "gpu": "a100"},
+        },
+        "spec": {"taints": [{"key": "gpu", "value": "a100", "effect": "NoSchedule"}]},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-03-01T08:00:00Z"}],
+            "images": [{"names": ["registry.example.com/vision/train:2026.03"], "sizeBytes": 8_000_000_000}],
+        },
+    }
