@@ -18,7 +18,9 @@ from extender.model.names import CPU, ResourceName
 UNLIMITED: Final = 2**63 - 1
 NOTHING: Final = -(2**63)
 
-_QUANTITY = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+\.?\d*|\.\d+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+|)")
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)"
+)
 _QUANTITY_LENGTH_MAX = 64
 _EXPONENT_MAX = 40
 _SUFFIXES: Final[dict[str, Fraction]] = {
@@ -42,7 +44,7 @@ def parse_quantity(text: str) -> Fraction:
     if match is None:
         raise UserError(f"{text[:_QUANTITY_LENGTH_MAX]!r} is not a quantity; write for example 4, 500m or 12Gi")
     sign, number, suffix = match["sign"], match["number"], match["suffix"]
-    if suffix[:1] in ("e", "E") and len(suffix) > 1:
+    if suffix not in _SUFFIXES:
         exponent = int(suffix[1:])
         if abs(exponent) > _EXPONENT_MAX:
             raise UserError(f"{text!r} has an exponent beyond {_EXPONENT_MAX}")
