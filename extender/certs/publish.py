@@ -19,7 +19,7 @@ _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
-class _ClientConfig(msgspec.Struct, rename="camel"):
+class _ClientConfig(msgspec.Struct, rename="camel", frozen=True):
     ca_bundle: str = ""
 
 

@@ -113,11 +113,11 @@ class Pod(msgspec.Struct):
         return self.annotations.get(key) or self.labels.get(key, "")
 
 
-class _UserInfo(msgspec.Struct):
+class _UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class _Kind(msgspec.Struct):
+class _Kind(msgspec.Struct, frozen=True):
     group: str = ""
     kind: str = ""
 

@@ -43,7 +43,6 @@ class _Pod(msgspec.Struct):
 class _Args(msgspec.Struct, rename="pascal"):
     pod: _Pod
     node_names: list[str] | None = None
-    nodes: msgspec.Raw | None = None
 
 
 class _MetaPod(msgspec.Struct, rename={"uid": "UID"}):
@@ -58,7 +57,6 @@ class _MetaVictims(msgspec.Struct, rename={"pods": "Pods", "budget_violations": 
 class _PreemptionArgs(msgspec.Struct, rename="pascal"):
     pod: _Pod
     node_name_to_meta_victims: dict[str, _MetaVictims | None] | None = None
-    node_name_to_victims: msgspec.Raw | None = None
 
 
 _ARGS = msgspec.json.Decoder(_Args)
