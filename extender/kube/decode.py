@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 PROBLEMS_TOLD_MAX: Final = 3
 _NOT_SET: Final = b"null"
+_QUANTITY_TYPE: Final = "`int | float | str | null`"
 _VALIDATION = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<where>.*?)`)?", re.DOTALL)
 
 
@@ -79,7 +80,8 @@ def readable(error: Exception) -> tuple[str, str]:
     if isinstance(error, msgspec.ValidationError):
         match = _VALIDATION.fullmatch(str(error))
         if match:
-            return match["where"] or "", match["what"][:1].lower() + match["what"][1:]
+            what = match["what"][:1].lower() + match["what"][1:]
+            return match["where"] or "", what.replace(_QUANTITY_TYPE, "a quantity such as 4, 500m or 12Gi")
     return "", "cannot be read" if not isinstance(error, RecursionError) else "is nested too deeply"
 
 

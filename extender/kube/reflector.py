@@ -193,6 +193,10 @@ class Reflector:
             self.delay_s = 0.0
         self._opened_s = None
 
+    def relist(self) -> None:
+        """Somebody needs to know everything that was written until now: list next, at once."""
+        self.todo, self.delay_s, self._opened_s = Do.LIST, 0.0, None
+
     # failures, of both
 
     def failed(self, error: ExtenderError, now_s: float) -> None:

@@ -80,6 +80,8 @@ class Watcher:
         self._machine = Reflector(resource.codec, randomness=randomness, optional=resource.optional)
         self._alive_s = clock()
         self._reported = ""
+        self._waiting: list[asyncio.Event] = []
+        self._stream: asyncio.Timeout | None = None
 
     @property
     def counters(self) -> Counters:
@@ -112,10 +114,12 @@ class Watcher:
             if machine.delay_s > 0:
                 await self._sleep(machine.delay_s)
             try:
+                if self._waiting:
+                    machine.relist()
                 if machine.todo is Do.LIST:
                     await self._list()
                 else:
-                    await self._watch()
+                    await self._watch_until_relist()
             except ExtenderError as error:
                 machine.failed(self._in_words(error), self._clock())
             if machine.synced:
@@ -124,7 +128,35 @@ class Watcher:
                 self._reported = machine.problem
                 self._report(self.resource.name, machine.problem)
 
+    async def relist(self) -> None:
+        """List afresh. When it returns, everything that was written before the call is known here."""
+        listed = asyncio.Event()
+        self._waiting.append(listed)
+        if self._stream is not None:
+            self._stream.reschedule(asyncio.get_running_loop().time())
+        await listed.wait()
+
+    async def _watch_until_relist(self) -> None:
+        try:
+            async with asyncio.timeout(None) as self._stream:
+                await self._watch()
+        except TimeoutError:
+            if not self._waiting:
+                raise
+        finally:
+            self._stream = None
+
     async def _list(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            await self._list_all()
+        except BaseException:
+            self._waiting = waiting + self._waiting
+            raise
+        for listed in waiting:
+            listed.set()
+
+    async def _list_all(self) -> None:
         machine, resource = self._machine, self.resource
         machine.list_started()
         version = ""
