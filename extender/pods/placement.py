@@ -74,7 +74,9 @@ class Placement:
         """The labels that a node must carry; None if the pod is not admitted."""
         shown = question.admission
         held = pod.admission if pod else None
-        if pod is not None and held is None:
+        # What is being written counts only once the scheduler has seen it: an ungated pod could otherwise be bound
+        # before its admission is durable, and the binding would make the write fail.
+        if pod is not None and held is None and shown is not None:
             held = self._books.assumed_admission(pod.uid)
         if shown is not None and shown != held and (pod is None or pod.admission is None):
             if read_admission(question.uid, shown) is None:
