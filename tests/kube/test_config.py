@@ -1,0 +1,198 @@
+"""Where the configuration comes from, and how TLS is set up."""
+
+import base64
+import datetime
+import ssl
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from extender.kube.config import ClusterConfig, find_config, from_kubeconfig, in_cluster, tls_context
+from extender.model.errors import UserError
+
+
+WHOLE = """
+current-context: x
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{{cluster}}}}}]
+users: [{{name: u, user: {{}}}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem), private
+
+
+@pytest.fixture
+def account(tmp_path):
+    (tmp_path / "token").write_text("t\n")
+    (tmp_path / "namespace").write_text("cohort-system\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("environ", "want"),
+    [
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, "https://10.0.0.1:6443"),
+        ({"KUBERNETES_SERVICE_HOST": "fd00::1"}, "https://[fd00::1]:443"),
+    ],
+)
+def test_inside_a_cluster(account, environ, want):
+    config = in_cluster(environ, account)
+
+    assert (config.server, config.namespace) == (want, "cohort-system")
+    assert (config.token_file, config.ca_file) == (str(account / "token"), str(account / "ca.crt"))
+
+
+@pytest.mark.parametrize("environ", [{}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}])
+def test_outside_a_cluster(tmp_path, environ):
+    with pytest.raises(UserError):
+        in_cluster(environ, tmp_path)
+
+
+def kubeconfig(path, *, user=None, cluster=None, context=None):
+    document = {
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u", **(context or {})}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_kubeconfig_with_a_token(tmp_path):
+    file = kubeconfig(tmp_path / "config", user={"token": "t"}, context={"namespace": "research"})
+
+    assert from_kubeconfig(file) == ClusterConfig(server="https://api:6443", namespace="research", token="t")
+
+
+def test_a_kubeconfig_with_files_beside_it(tmp_path, pair):
+    certificate, key = pair
+    for name, content in (("ca.crt", certificate), ("me.crt", certificate), ("me.key", key)):
+        (tmp_path / name).write_bytes(content)
+    file = kubeconfig(
+        tmp_path / "config",
+        user={"client-certificate": "me.crt", "client-key": "me.key", "tokenFile": "token"},
+        cluster={"certificate-authority": "ca.crt", "tls-server-name": "kubernetes"},
+    )
+
+    config = from_kubeconfig(file)
+
+    assert (config.ca, config.certificate, config.key) == (certificate, certificate, key)
+    assert (config.token_file, config.server_name) == (str(tmp_path / "token"), "kubernetes")
+    context = tls_context(config)
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def test_a_kubeconfig_with_data_within(tmp_path, pair):
+    certificate, key = (base64.b64encode(part).decode() for part in pair)
+    file = kubeconfig(
+        tmp_path / "config",
+        user={"client-certificate-data": certificate, "client-key-data": key},
+        cluster={"certificate-authority-data": certificate},
+    )
+
+    config = from_kubeconfig(file)
+
+    assert (config.ca, config.certificate, config.key) == (pair[0], *pair)
+
+
+def test_a_user_with_a_plugin_is_left_to_the_library(tmp_path):
+    file = kubeconfig(tmp_path / "config", user={"exec": {"command": "echo", "apiVersion": "v1"}})
+
+    assert from_kubeconfig(file).token_loader is not None
+
+
+async def test_a_plugin_gives_the_token(tmp_path):
+    credential = tmp_path / "credential"
+    credential.write_text(
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"fresh"}}'
+    )
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "cat",
+        "args": [str(credential)],
+        "interactiveMode": "Never",
+    }
+    file = kubeconfig(tmp_path / "config", user={"exec": plugin})
+    load = from_kubeconfig(file).token_loader
+
+    assert load is not None
+    assert await load() == "fresh"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a: [", "cannot be read"),
+        ("[]", "has no context"),
+        ("{}", "has no context None"),
+        ("{current-context: x, contexts: [{name: y}]}", "has no context 'x'"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: c}}]}", "has no cluster 'c'"),
+        (WHOLE.format(cluster=""), "cluster 'c' has no server"),
+        (WHOLE.format(cluster="server: s, certificate-authority: none.crt"), "certificate-authority cannot be read"),
+    ],
+)
+def test_a_wrong_kubeconfig_says_what_is_missing(tmp_path, text, want):
+    file = tmp_path / "config"
+    file.write_text(text)
+
+    with pytest.raises(UserError) as error:
+        from_kubeconfig(file)
+
+    assert want in str(error.value)
+
+
+def test_another_context_can_be_chosen(tmp_path):
+    with pytest.raises(UserError):
+        from_kubeconfig(kubeconfig(tmp_path / "config"), "other")
+
+
+@pytest.mark.parametrize("given", [pytest.param(True, id="as an option"), pytest.param(False, id="by KUBECONFIG")])
+def test_what_is_used_outside_a_cluster(tmp_path, given):
+    file = str(kubeconfig(tmp_path / "config"))
+
+    config = find_config({} if given else {"KUBECONFIG": f"{file}:other"}, file if given else "")
+
+    assert config.server == "https://api:6443"
+
+
+def test_a_plain_server_needs_no_tls():
+    assert tls_context(ClusterConfig(server="http://127.0.0.1:8001")) is None
+
+
+def test_an_insecure_cluster_is_not_checked():
+    context = tls_context(ClusterConfig(server="https://x", insecure=True))
+
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+def test_certificates_that_cannot_be_used_are_told():
+    with pytest.raises(UserError) as error:
+        tls_context(ClusterConfig(server="https://x", ca=b"no certificate"))
+
+    assert "certificates for https://x cannot be used" in str(error.value)
