@@ -38,7 +38,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def make_authority(now: datetime, *, name: str = "cohort-extender", life: timedelta = CA_LIFE) -> Pair:
-    """A new authority that signs nothing but servers."""
+    """A new authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} CA {now:%Y-%m-%d}")])
     builder = (
@@ -50,19 +50,25 @@ def make_authority(now: datetime, *, name: str = "cohort-extender", life: timede
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue(authority: Pair, names: Sequence[str], now: datetime, *, life: timedelta = LEAF_LIFE) -> Pair:
-    """A serving certificate for *names* (host names and IP addresses), never outliving its authority."""
+def issue(
+    authority: Pair, names: Sequence[str], now: datetime, *, life: timedelta = LEAF_LIFE, client: bool = False
+) -> Pair:
+    """A serving certificate for *names* (host names and IP addresses), never outliving its authority.
+
+    *client*: one that a caller shows instead, such as kube-scheduler.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = load_pem_private_key(authority.key, None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey), "we make no other authorities"
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    purpose = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
     life = min(life, issuer.not_valid_after_utc - now)
     builder = (
         _builder(key, subject, issuer.subject, now, life)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from extender.model.errors import ExtenderError
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 
@@ -129,12 +127,3 @@ def patched(pod: dict[str, Any], body: bytes) -> dict[str, Any]:
             assert isinstance(parent, dict)
             parent[last] = operation["value"]
     return result
-
-
-def raising(error: ExtenderError | Exception) -> Callable[[Any], Any]:
-    """A function that raises."""
-
-    def fail(*_: Any) -> Any:
-        raise error
-
-    return fail

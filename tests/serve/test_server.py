@@ -1,0 +1,217 @@
+"""The listeners as a client sees them: routes, limits, health, keep-alive, drain, TLS."""
+
+import asyncio
+import ssl
+from datetime import UTC, datetime
+
+import aiohttp
+import orjson
+import pytest
+
+from extender.certs.authority import issue, make_authority
+from extender.certs.keeper import server_context
+from extender.serve.extender import Extender
+from extender.serve.metrics import Metrics
+from extender.serve.server import Server
+from extender.serve.webhook import Webhook
+from tests.serve.doubles import FakeHealth, FakePlacement, FakeQueues, golden, review
+from tests.serve.guard_cases import WRITER, pod
+
+LIMIT = 64 * 1024
+
+
+class Served:
+    """A running server, a client, and the doubles behind."""
+
+    def __init__(self, placement, health):
+        self.placement = placement
+        self.health = health
+        self.metrics = Metrics()
+        extender = Extender(placement)
+        webhook = Webhook(FakeQueues(), writer=WRITER)
+        self.server = Server(
+            extender={
+                "/scheduler/filter": extender.filter,
+                "/scheduler/prioritize": extender.prioritize,
+                "/scheduler/preempt": extender.preempt,
+            },
+            webhooks={"/webhooks/mutate-pods": webhook.mutate, "/webhooks/validate-pods": webhook.validate},
+            health=health,
+            metrics=self.metrics,
+            body_max={"extender": LIMIT, "webhook": LIMIT},
+        )
+        self.client = None
+
+    def url(self, listener, path):
+        return f"http://127.0.0.1:{self.server.ports[listener]}{path}"
+
+    async def get(self, path):
+        async with self.client.get(self.url("http", path)) as reply:
+            return reply.status, await reply.read()
+
+    async def ask(self, verb, body, **kwargs):
+        async with self.client.post(self.url("extender", f"/scheduler/{verb}"), data=body, **kwargs) as reply:
+            return reply, await reply.read()
+
+
+PORTS = {"extender": 0, "webhook": 0, "http": 0}
+
+
+@pytest.fixture
+async def served():
+    made = Served(FakePlacement(), FakeHealth())
+    await made.server.start(PORTS, host="127.0.0.1", tls={})
+    async with aiohttp.ClientSession() as made.client:
+        yield made
+    await made.server.stop()
+
+
+async def test_the_scheduler_gets_its_answer_with_a_length_and_a_type(served):
+    reply, body = await served.ask("filter", golden("filter.request.json"))
+
+    assert reply.status == 200
+    assert reply.headers["Content-Type"] == "application/json"
+    assert int(reply.headers["Content-Length"]) == len(body)
+    assert orjson.loads(body)["NodeNames"] == ["gpu-a", "gpu-b", "gpu-c", "gpu-d"]
+
+
+async def test_a_connection_is_kept_for_the_next_question(served):
+    for _ in range(3):
+        await served.ask("filter", golden("filter.request.json"))
+
+    assert len(served.client.connector._conns) == 1
+
+
+async def test_the_api_server_gets_its_answer(served):
+    url = served.url("webhook", "/webhooks/mutate-pods?timeout=3s")
+    async with served.client.post(url, data=review(pod(queue="a"))) as reply:
+        answer = orjson.loads(await reply.read())
+
+    assert (reply.status, answer["response"]["patchType"]) == (200, "JSONPatch")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "want"),
+    [
+        pytest.param("POST", "/scheduler/bind", 404, id="a verb we do not have"),
+        pytest.param("POST", "/scheduler/filter/", 404, id="a path with a slash too many"),
+        pytest.param("GET", "/scheduler/filter", 405, id="the wrong method"),
+    ],
+)
+async def test_other_requests_are_refused(served, method, path, want):
+    async with served.client.request(method, served.url("extender", path)) as reply:
+        assert reply.status == want
+
+
+async def test_a_body_over_the_limit_is_refused_before_it_is_read(served):
+    reply, _ = await served.ask("filter", b"x" * (LIMIT + 1))
+
+    assert reply.status == 413
+    assert served.placement.asked == []
+
+
+async def test_a_body_that_hides_its_length_is_refused_when_it_is_over_the_limit(served):
+    async def chunks():
+        for _ in range(LIMIT // 1024 + 8):
+            yield b"x" * 1024
+
+    reply, _ = await served.ask("filter", chunks())
+
+    assert reply.status == 413
+    assert served.placement.asked == []
+
+
+async def test_our_own_fault_fails_one_request_and_is_counted(served):
+    served.placement.error = ZeroDivisionError("a bug")
+    reply, body = await served.ask("filter", golden("filter.request.json"))
+    served.placement.error = None
+    again, _ = await served.ask("filter", golden("filter.request.json"))
+
+    assert (reply.status, again.status) == (500, 200)
+    assert b"bug" not in body
+    assert 'cohort_http_requests_total{endpoint="filter",outcome="500"} 1.0' in served.metrics.text().decode()
+
+
+async def test_health_says_why_not(served):
+    fine = [(await served.get(path))[0] for path in ("/livez", "/healthz", "/readyz")]
+    served.health.unready = "pods are not listed yet"
+    unready = await served.get("/readyz")
+    served.health.dead = "the event loop stood still for 40 s"
+    dead = await served.get("/livez")
+
+    assert fine == [200, 200, 200]
+    assert unready == (503, b"pods are not listed yet\n")
+    assert dead == (503, b"the event loop stood still for 40 s\n")
+
+
+async def test_metrics_and_dump_are_served(served):
+    await served.ask("filter", golden("filter.request.json"))
+    status, text = await served.get("/metrics")
+
+    assert status == 200
+    assert b'cohort_http_requests_total{endpoint="filter",outcome="answered"} 1.0' in text
+    assert await served.get("/debug/dump") == (200, b'{"queues":{}}')
+
+
+async def test_a_draining_server_is_unready_and_answers_on_while_it_sends_connections_away(served):
+    await served.ask("filter", golden("filter.request.json"))
+    await served.server.drain(0)
+
+    reply, body = await served.ask("filter", golden("filter.request.json"))
+
+    assert (reply.status, reply.headers["Connection"]) == (200, "close")
+    assert orjson.loads(body)["Error"] == ""
+    assert await served.get("/readyz") == (503, b"draining\n")
+    assert (await served.get("/livez"))[0] == 200
+
+
+async def test_a_stopped_server_accepts_nothing(served):
+    await served.server.stop()
+
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await served.ask("filter", b"")
+
+
+@pytest.fixture
+def tls(tmp_path):
+    now = datetime.now(UTC)
+    authority = make_authority(now)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    pair = issue(authority, ["127.0.0.1"], now)
+    (tmp_path / "both.pem").write_bytes(pair.certificate + pair.key)
+    client = issue(authority, ["kube-scheduler"], now, client=True)
+    (tmp_path / "client.pem").write_bytes(client.certificate + client.key)
+    return tmp_path
+
+
+def trusting(folder, *, with_certificate=False):
+    context = ssl.create_default_context(cafile=folder / "ca.crt")
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    if with_certificate:
+        context.load_cert_chain(folder / "client.pem")
+    return context
+
+
+async def test_a_client_without_a_certificate_is_turned_away_when_one_is_asked_for(tls):
+    made = Served(FakePlacement(), FakeHealth())
+    context = server_context(client_ca_file=str(tls / "ca.crt"))
+    context.load_cert_chain(tls / "both.pem")
+    await made.server.start(PORTS, host="127.0.0.1", tls={"extender": context})
+    url = made.url("extender", "/scheduler/filter").replace("http:", "https:")
+    async with aiohttp.ClientSession() as client:
+        with pytest.raises(aiohttp.ClientError):
+            await client.post(url, data=golden("filter.request.json"), ssl=trusting(tls))
+        async with client.post(
+            url, data=golden("filter.request.json"), ssl=trusting(tls, with_certificate=True)
+        ) as reply:
+            status = reply.status
+    await made.server.stop()
+
+    assert status == 200
+
+
+async def test_answers_overlap_only_in_the_network_never_in_the_verdict(served):
+    replies = await asyncio.gather(*(served.ask("filter", golden("filter.request.json")) for _ in range(50)))
+
+    assert {reply.status for reply, _ in replies} == {200}
+    assert len(served.placement.asked) == 50
