@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from extender.kube.config import ClusterConfig, find_config, from_kubeconfig, in_cluster, tls_context
 from extender.model.errors import UserError
 
-
 WHOLE = """
 current-context: x
 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
