@@ -1,0 +1,221 @@
+"""One replica of the service inside a story: the shipped driver, books and engine, with fake watches and a fake writer.
+
+The writer keeps the contract that the real one must keep: ``refused`` is said only when a write certainly did not
+happen. A lost answer is followed by the same guarded write again, and a conflict by a look at the pod.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from random import Random
+
+from extender.driver import Driver
+from extender.engine.engine import Engine
+from extender.model.effects import Admit, AdoptPod, Effect, Evict, EvictPod, SetPodCondition, UngatePod
+from extender.model.names import PodUid, WorkloadUid
+from extender.model.pods import Pod
+from extender.model.policy import Policy
+from extender.pods.books import Books
+from extender.pods.placement import Placement
+from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream
+
+WRITES = (UngatePod, AdoptPod, EvictPod, SetPodCondition)
+
+
+class Meter:
+    """Counts nothing: stories look at decisions themselves."""
+
+    def attempt(self, *, admitted: bool, seconds: float) -> None:
+        """A pass ended."""
+
+    def admitted(self, cluster_queue: str, *, waited_s: float) -> None:
+        """A workload was admitted."""
+
+    def evicted(self, cluster_queue: str, *, reason: str, preempting: str | None = None) -> None:
+        """A workload was told to stop."""
+
+    def leading(self, leads: bool) -> None:
+        """Whether this replica writes."""
+
+
+class Witness(Driver):
+    """The shipped driver; its decisions are shown to a witness before they are carried out."""
+
+    on_admit: Callable[[Admit], None]
+    on_evict: Callable[[Evict], None]
+
+    def _admit(self, admit: Admit, now_ms: int) -> None:
+        self.on_admit(admit)
+        super()._admit(admit, now_ms)
+
+    def _evict(self, evict: Evict) -> None:
+        self.on_evict(evict)
+        super()._evict(evict)
+
+    def turn(self) -> None:
+        """What the driver's loop does when it leads."""
+        for effect in [*self.books.adoptions(), *self.books.finish()]:
+            self._submit(effect)
+        self.decide()
+        self._write_conditions()
+
+
+class Write:
+    """A write on its way. ``zombie``: it is stuck in the network and outlives its sender's lease."""
+
+    def __init__(self, effect: Effect, due_ms: int) -> None:
+        self.effect = effect
+        self.due_ms = due_ms
+        self.zombie = False
+
+
+class Replica:
+    """Engine, books, driver, their watches and their writes."""
+
+    def __init__(self, name: str, *, api: Api, policy: Policy, rng: Random, clock: Callable[[], int]) -> None:
+        self.name = name
+        self.api = api
+        self.policy = policy
+        self.rng = rng
+        self.clock = clock
+        self.writes: list[Write] = []
+        self.evicting: dict[WorkloadUid, WorkloadUid | None] = {}
+        self.on_admit: Callable[[Admit], None] = lambda _: None
+        self.on_evict: Callable[[Evict], None] = lambda _: None
+        self.tell: Callable[[str], None] = lambda _: None
+        self.streams: dict[str, Stream] = {}
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process: nothing in memory but what a list of everything shows, kinds in any order."""
+        self.api.unwatch(self.streams)
+        self.engine = Engine(self.policy)
+        self.books = Books()
+        self.driver = self.make_driver()
+        self.driver.on_admit = lambda admit: self.on_admit(admit)
+        self.driver.on_evict = lambda evict: self.on_evict(evict)
+        self.placement = Placement(self.books, self.engine)
+        self.evicting = {}
+        self.streams = self.api.watch()
+        kinds = list(KINDS)
+        self.rng.shuffle(kinds)
+        for kind in kinds:
+            self.driver.take([SEEN[kind](record) for record in self.streams[kind].seen.values()])
+
+    def make_driver(self) -> Witness:
+        """The driver of this process."""
+        return Witness(engine=self.engine, books=self.books, submit=self.submit, clock_ms=self.clock, meter=Meter())
+
+    def submit(self, effect: Effect) -> None:
+        """Take an effect over from the driver; how long it is under way is the story's affair."""
+        if isinstance(effect, UngatePod | EvictPod | AdoptPod):
+            self.tell(f"{self.name} writes {_short(effect)}")
+        if isinstance(effect, WRITES):
+            self.writes.append(Write(effect, self.clock()))
+
+    # --- watches ---
+
+    def lag(self, kinds: Iterable[str]) -> int:
+        """How many changes of these kinds have not been delivered; a broken watch counts as one more."""
+        return sum(len(self.streams[kind].coming) + self.streams[kind].broken for kind in kinds)
+
+    def deliver(self, kind: str, *, faults: bool) -> None:
+        """Deliver one change of *kind*: the oldest, or with faults any that overtakes none of its own object."""
+        stream = self.streams[kind]
+        if not stream.coming:
+            return
+        place = 0
+        if faults and len(stream.coming) > 1 and self.rng.random() < 0.3:
+            place = self.rng.randrange(len(stream.coming))
+            key = stream.coming[place][0]
+            place = next(n for n, (other, _) in enumerate(stream.coming) if other == key)
+        key, record = stream.coming[place]
+        del stream.coming[place]
+        again = faults and self.rng.random() < 0.1
+        for _ in range(2 if again else 1):
+            self._take(kind, key, record)
+        if record is None:
+            stream.seen.pop(key, None)
+        else:
+            stream.seen[key] = record
+
+    def relist(self, kind: str) -> None:
+        """The watch was lost, or its version is too old (410): list again and tell the difference."""
+        for key, record in self.api.relist(self.streams[kind], kind):
+            self._take(kind, key, record)
+
+    def _take(self, kind: str, key: object, record: object | None) -> None:
+        self.tell(f"{self.name} sees {kind} {_shown(key, record)}")
+        self.driver.take([GONE[kind](key) if record is None else SEEN[kind](record)])
+
+    def catch_up(self) -> None:
+        """Deliver everything."""
+        for kind in KINDS:
+            if self.streams[kind].broken:
+                self.relist(kind)
+            while self.streams[kind].coming:
+                self.deliver(kind, faults=False)
+
+    # --- writes ---
+
+    def attempt(self, write: Write, *, grace_ms: int) -> None:
+        """Carry the write out and tell the driver how it ended."""
+        try:
+            self.apply(write, grace_ms=grace_ms)
+        except Refused as refusal:
+            self.answer(write, refusal)
+        else:
+            self.writes.remove(write)
+            self.tell(f"{self.name} has written {_short(write.effect)}")
+            self.driver.done(write.effect)
+
+    def apply(self, write: Write, *, grace_ms: int) -> None:
+        """Let the API server see the write. Raises: Refused."""
+        match write.effect:
+            case UngatePod() as effect:
+                self.api.ungate(effect)
+            case AdoptPod() as effect:
+                self.api.adopt(effect)
+            case SetPodCondition() as effect:
+                self.api.condition(effect)
+            case EvictPod() as effect:
+                self.api.evict(effect, gone_at_ms=self.clock() + grace_ms)
+
+    def answer(self, write: Write, refusal: Refused) -> None:
+        """The server said no: the end of this write, unless an earlier attempt of it has succeeded after all."""
+        self.writes.remove(write)
+        effect = write.effect
+        late_success = isinstance(effect, UngatePod) and self.api.carries(effect)
+        if late_success or (isinstance(effect, EvictPod) and refusal.status == 404):
+            self.driver.done(effect)
+            return
+        self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
+        if isinstance(effect, EvictPod):
+            self.evicting.pop(effect.workload, None)
+        self.driver.refused(effect, f"{refusal.status} {refusal}")
+
+    # --- what this replica has been told ---
+
+    def pods(self) -> dict[PodUid, Pod]:
+        """The pods as delivered."""
+        return {uid: pod for uid, pod in self.streams["pod"].seen.items() if isinstance(pod, Pod)}  # type: ignore[misc] # keys of this stream are uids
+
+    def in_flight(self) -> dict[PodUid, dict[str, object]]:
+        """The admissions that it is writing, as plain JSON."""
+        return {
+            write.effect.uid: json.loads(write.effect.admission)
+            for write in self.writes
+            if isinstance(write.effect, UngatePod)
+        }
+
+
+def _short(effect: Effect) -> str:
+    name = getattr(effect, "name", "")
+    version = getattr(effect, "resource_version", "")
+    return f"{type(effect).__name__} {name} {version}".strip()
+
+
+def _shown(key: object, record: object | None) -> str:
+    if not isinstance(record, Pod):
+        return f"{key}" + (" gone" if record is None else "")
+    marks = [name for name in ("gated", "managed", "deleting", "admission", "node") if getattr(record, name)]
+    return f"{record.uid} {record.name} {record.resource_version} {record.phase} {' '.join(marks)}"
