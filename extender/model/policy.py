@@ -25,14 +25,17 @@ DEFAULT_STRATEGIES = (
 class Policy(msgspec.Struct, frozen=True):
     """How the engine decides.
 
-    ``fair_sharing`` empty: classical preemption and ordering. ``victims_hold_room``: room of victims that have not
-    left yet is given to nobody but their preemptor. ``hold_for_preemptor``: freed quota is kept for the preemptor
-    across cycles.
+    ``fair_sharing``: strategies in the order in which they are tried; empty: classical preemption and ordering.
+    ``victims_hold_room``: nobody starts in room that victims still occupy (ADR 0010). ``hold_for_preemptor``: freed
+    quota is kept for the preemptor until it is in (ADR 0011). ``fit_means_all``: a flavor fits only if every resource
+    does (ADR 0012). ``fair_fill_back``: a victim returns only if the others stay fair game (ADR 0013).
     """
 
     fair_sharing: tuple[FairSharingStrategy, ...] = ()
     victims_hold_room: bool = True
     hold_for_preemptor: bool = True
+    fit_means_all: bool = True
+    fair_fill_back: bool = True
 
     @classmethod
     def reference(cls, *, fair_sharing: bool) -> "Policy":
@@ -41,4 +44,6 @@ class Policy(msgspec.Struct, frozen=True):
             fair_sharing=DEFAULT_STRATEGIES if fair_sharing else (),
             victims_hold_room=False,
             hold_for_preemptor=False,
+            fit_means_all=False,
+            fair_fill_back=False,
         )

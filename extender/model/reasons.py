@@ -8,6 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
+from extender.model.amounts import format_amount
+from extender.model.names import ResourceName
+
 Field = int | str
 
 
@@ -64,9 +67,9 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.VICTIMS_LEAVING: "{left} of {victims} preempted workloads have not left yet",
     ReasonCode.WRITE_RETRY: "admitted, but the write was refused ({status}); trying again",
     ReasonCode.PODS_NOT_READY: "admission waits for {blocker} to be ready",
-    ReasonCode.BEHIND_STRICT_HEAD: "StrictFIFO: {position}th in ClusterQueue {cluster_queue}, behind {head}",
+    ReasonCode.BEHIND_STRICT_HEAD: "StrictFIFO: {position} in ClusterQueue {cluster_queue}, behind {head}",
     ReasonCode.BEHIND_PRIORITY: "{ahead} workloads of priority {priority} or more go first",
-    ReasonCode.RESERVED_FOR_PREEMPTOR: "{amount} {resource} of {flavor} is held for {preemptor}, whose victims left it",
+    ReasonCode.RESERVED_FOR_PREEMPTOR: "{amount} {resource} of {flavor} is held for {preemptor}, which goes first",
     ReasonCode.CHURN_BUDGET: "may reclaim {amount}, but {queue} used {spent} of {cap} evictions an hour",
     ReasonCode.QUOTA_USED: (
         "ClusterQueue {cluster_queue} uses {used} of its {nominal} {resource} of {flavor}, {short} more needed"
@@ -81,6 +84,8 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NOT_EVALUATED: "not yet evaluated",
 }
 
+_AMOUNTS = frozenset({"amount", "borrowed", "idle", "limit", "max", "need", "nominal", "quota", "short", "used"})
+
 
 class Reason(msgspec.Struct, frozen=True):
     """A code with its numbers. ``fields`` are name and value, in the order in which they were given."""
@@ -89,8 +94,21 @@ class Reason(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, Field], ...] = ()
 
     def sentence(self) -> str:
-        """The reason as one sentence, numbers included."""
-        return _SENTENCES[self.code].format(**dict(self.fields))
+        """The reason as one sentence; amounts as people write them, by the unit of the field ``resource``."""
+        fields = dict(self.fields)
+        resource = ResourceName(str(fields.get("resource", "")))
+        for name, value in fields.items():
+            if isinstance(value, int):
+                if name in _AMOUNTS:
+                    fields[name] = format_amount(value, resource)
+                elif name == "position":
+                    fields[name] = _ordinal(value)
+        return _SENTENCES[self.code].format(**fields)
+
+
+def _ordinal(number: int) -> str:
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def reason(code: ReasonCode, **fields: Field) -> Reason:

@@ -1,0 +1,374 @@
+"""One cycle: heads → nominate → order → admit or preempt → requeue.
+
+All heads are assessed against the same ledger, then processed one after the other, each checked again on top of what
+came before it. What is reserved for heads that were not admitted is taken back at the end. Source: ordering
+specification, sections 2 to 5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from extender.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment, Mode, Plan
+from extender.engine.hierarchy import Cell, Charge, Leaf
+from extender.engine.ledger import add_all, add_usage, fits, level, remove_all, remove_usage
+from extender.engine.order import Contender, Tournament, classical
+from extender.engine.preemption import classical as classical_search
+from extender.engine.preemption import fair as fair_search
+from extender.engine.preemption.candidates import Question, Victim
+from extender.engine.promises import Promises
+from extender.engine.queues import OrderKey, Pending, Progress
+from extender.engine.shares import Share
+from extender.engine.state import ClusterQueueState
+from extender.model.names import FlavorName, ResourceName, WorkloadUid
+from extender.model.policy import Policy
+from extender.model.quota import PreemptionPolicy, ResourceFlavor
+from extender.model.workload import PodSet
+
+
+class Outcome(StrEnum):
+    """What became of a head."""
+
+    ADMITTED = "Admitted"
+    NO_FIT = "NoFit"
+    NO_CANDIDATES = "PreemptionNoCandidates"
+    PENDING_PREEMPTION = "PendingPreemption"
+    SKIPPED = "skipped/FailedAfterNomination"
+
+
+class HeadReport(msgspec.Struct, frozen=True):
+    """What was nominated for a head: for people who compare decisions."""
+
+    mode: str
+    borrows: int
+    flavors: tuple[tuple[ResourceName, FlavorName], ...]
+    count: int
+    shares: tuple[tuple[str, float], ...] = ()
+
+
+class CycleReport(msgspec.Struct, frozen=True):
+    """One cycle in full: heads, their order per root, admissions, victims with preemptor and reason, and the rest."""
+
+    heads: dict[WorkloadUid, HeadReport]
+    order: dict[str, list[WorkloadUid]]
+    admitted: list[WorkloadUid]
+    preempted: list[tuple[WorkloadUid, WorkloadUid, str]]
+    pending: dict[WorkloadUid, str]
+
+
+class Entry:
+    """A head within a cycle. ``waits``: enough that victims leave which were chosen before, for others or for itself."""
+
+    __slots__ = ("assignment", "outcome", "pending", "plan", "shares", "state", "victims", "waits")
+
+    def __init__(self, state: ClusterQueueState, pending: Pending, plan: Plan) -> None:
+        self.state = state
+        self.pending = pending
+        self.plan = plan
+        self.assignment = Assignment(plan.counts)
+        self.victims: list[Victim] = []
+        self.waits = False
+        self.outcome = Outcome.NO_FIT
+        self.shares: list[tuple[str, float]] = []
+
+    @property
+    def leaf(self) -> Leaf:
+        """Where it would be charged."""
+        return self.state.leaf
+
+    @property
+    def key(self) -> OrderKey:
+        """Priority, age, UID."""
+        return self.pending.key
+
+    @property
+    def level(self) -> int:
+        """Its borrow level."""
+        return self.assignment.level
+
+    def claims(self) -> dict[Cell, int]:
+        """What it would use; nothing if it cannot fit."""
+        return {} if self.assignment.mode == NO_FIT else self.assignment.usage
+
+    def competed(self, cohort: str, value: Share) -> None:
+        """Note the share by which it competed."""
+        self.shares.append((cohort, value.exact()))
+
+    def flavors(self) -> list[list[FlavorName]]:
+        """The flavor it was assigned, per pod set and resource group."""
+        chosen = []
+        for part, picks in zip(self.plan.pod_sets, self.assignment.parts, strict=True):
+            served = {pick.resource: pick.cell.fr.flavor for pick in picks}
+            chosen.append([served[group.resources[0][0]] for group in part.groups])
+        return chosen
+
+    def report(self) -> HeadReport:
+        """For the record."""
+        assignment = self.assignment
+        flavors = {pick.resource: pick.cell.fr.flavor for part in assignment.parts for pick in part}
+        return HeadReport(
+            mode=_MODE_NAMES[assignment.mode],
+            borrows=assignment.level,
+            flavors=tuple(sorted(flavors.items())),
+            count=sum(assignment.counts),
+            shares=tuple(self.shares),
+        )
+
+
+_MODE_NAMES = {FIT: "Fit", PREEMPT: "Preempt", NO_FIT: "NoFit", Mode.DEFERRED_FIT: "DeferredFit"}
+
+
+class Cycle:
+    """One cycle over the heads of one tree."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        policy: Policy,
+        flavors: Mapping[FlavorName, ResourceFlavor],
+        holders: Iterable[ClusterQueueState] = (),
+    ) -> None:
+        self.number = number
+        self.policy = policy
+        self.flavors = flavors
+        self.gone: dict[WorkloadUid, Charge] = {}
+        self.evictions: list[tuple[Entry, Victim]] = []
+        self.reserved: list[tuple[Entry, Cell, int]] = []
+        self.promises = Promises(holders)
+        self._admitted: list[WorkloadUid] = []
+        self._recomputing = False
+
+    def nominate(self, state: ClusterQueueState, pending: Pending) -> Entry:
+        """Assess one head against the ledger as it stands."""
+        plan = state.plan(pending.shape, self.flavors)
+        entry = Entry(state, pending, plan)
+        self._assess(entry, state.progress_of(pending, self.number))
+        return entry
+
+    def keep(self, state: ClusterQueueState) -> Entry | None:
+        """The head of *state*, for which room is held, if it fits once all victims have left; None: the hold is void."""
+        hold = state.hold
+        assert hold is not None
+        entry = Entry(state, hold.pending, state.plan(hold.pending.shape, self.flavors))
+        held = self.promises.lift(state)
+        with self.promises.future():
+            for only in (None, hold.flavors):
+                self._assess(entry, None, only, search=False)
+                if entry.assignment.mode == FIT:
+                    break
+        if entry.assignment.mode != FIT:
+            return None
+        self.promises.lower(state, held)
+        return entry
+
+    def _assess(
+        self,
+        entry: Entry,
+        progress: Progress | None,
+        only: list[list[FlavorName]] | None = None,
+        *,
+        search: bool = True,
+    ) -> None:
+        """Give *entry* its assignment and victims: for the full counts, else for as many pods as will do."""
+        plan = entry.plan
+        if self._attempt(entry, plan.counts, progress, only, search=search) or not plan.reducible:
+            return
+        full = entry.assignment
+        best: tuple[int, Assignment, list[Victim], bool] | None = None
+        low, high = 0, _steps(plan) + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._attempt(entry, _counts(plan, middle), progress, only, search=search):
+                best = (middle, entry.assignment, entry.victims, entry.waits)
+                high = middle
+            else:
+                low = middle + 1
+        if best is not None and best[0] == low:
+            _, entry.assignment, entry.victims, entry.waits = best
+        else:
+            entry.assignment, entry.victims, entry.waits = full, [], False
+
+    def _attempt(
+        self,
+        entry: Entry,
+        counts: tuple[int, ...],
+        progress: Progress | None,
+        only: list[list[FlavorName]] | None,
+        *,
+        search: bool,
+    ) -> bool:
+        """Assign *counts* pods; True if that fits, finds victims, or only has to wait for those of others."""
+
+        def simulate(cell: Cell, amount: int) -> tuple[Mode, int]:
+            if not search:
+                return Mode.NO_CANDIDATES, level(cell, amount)[0]
+            return self._simulate(entry, cell, amount)
+
+        entry.victims, entry.waits = [], False
+        entry.assignment = assignment = entry.state.scan(self.policy).assign(
+            entry.plan, counts=counts, simulate=simulate, progress=progress, only=only
+        )
+        if assignment.mode == PREEMPT and search:
+            entry.victims, entry.waits = self._search(entry, assignment.needs(), list(assignment.usage.items()))
+        return assignment.mode == FIT or bool(entry.victims) or entry.waits
+
+    def _simulate(self, entry: Entry, cell: Cell, amount: int) -> tuple[Mode, int]:
+        """How one amount that does not fit could be served by victims. Follows: flavor specification, section 4."""
+        found, waits = self._search(entry, [cell], [(cell, amount)])
+        if not found and not waits:
+            return Mode.NO_CANDIDATES, level(cell, amount)[0]
+        going = [victim.charge for victim in found] + (list(self.promises.leaving.values()) if waits else [])
+        for charge in going:
+            remove_all(charge.usage)
+        here = level(cell, amount)[0]
+        for charge in going:
+            add_all(charge.usage)
+        return Mode.PREEMPT if any(charge.leaf is entry.leaf for charge in going) else Mode.RECLAIM, here
+
+    def _search(self, entry: Entry, needs: list[Cell], requests: list[tuple[Cell, int]]) -> tuple[list[Victim], bool]:
+        """Victims; or none, and whether it is enough to wait for those that are leaving already."""
+        workload = entry.pending.workload
+        leaving = self.promises.leaving
+        barred = frozenset(leaving)
+        if self._recomputing:
+            barred |= self.gone.keys() | set(self._admitted)  # whom this cycle let in, it does not evict
+        question = Question(
+            entry.leaf,
+            workload.uid,
+            priority=workload.priority,
+            created_ms=workload.created_ms,
+            needs=needs,
+            requests=requests,
+            barred=barred,
+        )
+        if not leaving or self._recomputing:
+            return self._victims(question), False
+        with self.promises.future():
+            if question.fits(borrowing=True):
+                return [], True
+            return self._victims(question), False
+
+    def _victims(self, question: Question) -> list[Victim]:
+        strategies = self.policy.fair_sharing
+        if strategies:
+            return fair_search.victims(question, strategies, settled=self.policy.fair_fill_back)
+        return classical_search.victims(question)
+
+    def run(self, kept: list[Entry], entries: list[Entry]) -> Iterator[Entry]:
+        """Process the heads of one tree: those with held room, then the others in their order.
+
+        Each has its outcome when it is yielded; an admitted one has to be charged before the next is asked for.
+        """
+        order: Iterable[Contender]
+        if len(entries) < 2:
+            order = entries
+        elif self.policy.fair_sharing:
+            order = Tournament(entries)
+        else:
+            order = classical(entries)
+        for entry in sorted(kept, key=lambda entry: entry.key):
+            self.promises.lift(entry.state)
+            entry.outcome = self._process(entry)
+            yield entry
+        for contender in order:
+            assert isinstance(contender, Entry)
+            contender.outcome = self._process(contender)
+            yield contender
+        for _, cell, amount in reversed(self.reserved):
+            if amount < 0:
+                cell.usage -= amount
+            else:
+                remove_usage(cell, amount)
+        self.promises.close()
+
+    def _process(self, entry: Entry) -> Outcome:
+        """Follows: ordering specification, section 5."""
+        if self.gone and self._overlaps(entry):
+            self._recompute(entry)
+        assignment = entry.assignment
+        mode = assignment.mode
+        if mode == NO_FIT:
+            return Outcome.NO_FIT
+        if mode == PREEMPT and not entry.victims and not entry.waits:
+            self._reserve_blocked(entry)
+            return Outcome.NO_CANDIDATES
+        if mode != Mode.DEFERRED_FIT and self._overlaps(entry):
+            return Outcome.SKIPPED
+        if (mode != Mode.DEFERRED_FIT or self.policy.victims_hold_room) and not self._fits(entry):
+            return Outcome.SKIPPED
+        if mode == FIT and (not self.policy.victims_hold_room or self._fits_now(entry)):
+            self._admitted.append(entry.pending.workload.uid)
+            return Outcome.ADMITTED
+        if mode == FIT:
+            entry.waits = True
+        for victim in entry.victims if mode == PREEMPT else ():
+            self.gone[victim.charge.workload.uid] = victim.charge
+            self.evictions.append((entry, victim))
+        self.promises.promise(assignment.usage.items())
+        return Outcome.PENDING_PREEMPTION
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return any(victim.charge.workload.uid in self.gone for victim in entry.victims)
+
+    def _recompute(self, entry: Entry) -> None:
+        """Assess again as if all victims so far were gone, with the flavors it had."""
+        self._recomputing = True
+        with self.promises.future(self.gone.values()):
+            self._assess(entry, None, entry.flavors())
+        self._recomputing = False
+        if entry.assignment.mode == FIT:
+            entry.assignment.mode = Mode.DEFERRED_FIT
+            entry.waits = True
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether it fits on top of what was promised and reserved, all victims and its own taken as gone."""
+        usage = entry.assignment.usage.items()
+        if not self.promises.leaving and fits(usage):
+            return True
+        gone = {**self.gone, **{victim.charge.workload.uid: victim.charge for victim in entry.victims}}
+        with self.promises.future(gone.values()):
+            return fits(usage)
+
+    def _fits_now(self, entry: Entry) -> bool:
+        """Whether it fits beside the victims that have not left."""
+        if not self.gone and not self.promises.leaving:
+            return True
+        with self.promises.present():
+            return fits(entry.assignment.usage.items())
+
+    def _reserve_blocked(self, entry: Entry) -> None:
+        """Keep room for a preemptor without victims, unless its queue can always take its own quota back.
+
+        Follows: ordering specification, section 5.4; there a negative amount lowers the queue's usage alone.
+        """
+        spec = entry.leaf.spec
+        assert spec is not None
+        if spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
+            return
+        for cell, amount in entry.assignment.usage.items():
+            if entry.assignment.level > 0:
+                kept = amount if cell.limit is None else min(amount, cell.nominal + cell.limit - cell.usage)
+            else:
+                kept = max(0, min(amount, cell.nominal - cell.usage))
+            if kept < 0:
+                cell.usage += kept
+            else:
+                add_usage(cell, kept)
+            self.reserved.append((entry, cell, kept))
+
+
+def _steps(plan: Plan) -> int:
+    return sum(part.pod_set.count - _least(part.pod_set) for part in plan.pod_sets)
+
+
+def _least(pod_set: PodSet) -> int:
+    return pod_set.count if pod_set.count_min is None else min(pod_set.count_min, pod_set.count)
+
+
+def _counts(plan: Plan, step: int) -> tuple[int, ...]:
+    """Counts between full (0) and least (the last step). Follows: flavor specification, section 6."""
+    steps = _steps(plan)
+    pod_sets = [part.pod_set for part in plan.pod_sets]
+    return tuple(pod_set.count - (pod_set.count - _least(pod_set)) * step // steps for pod_set in pod_sets)

@@ -1,0 +1,291 @@
+"""The front door: facts in, passes of cycles, verdicts out. Holds the state and drives the cycles; decides nothing."""
+
+from itertools import islice
+
+from extender.engine import explain, ledger
+from extender.engine.cycle import Cycle, CycleReport, Entry, Outcome
+from extender.engine.hierarchy import Charge, Tree
+from extender.engine.preemption.candidates import Victim
+from extender.engine.queues import Pending
+from extender.engine.state import ClusterQueueState, Hold
+from extender.engine.world import World
+from extender.model.effects import Admit, EngineEffect, Evict, EvictionReason
+from extender.model.events import EngineEvent
+from extender.model.names import WorkloadUid
+from extender.model.policy import Policy
+from extender.model.quota import LocalQueue
+from extender.model.reasons import Reason, ReasonCode, reason
+from extender.model.verdicts import PassResult
+from extender.model.workload import Admission, PodSetAssignment, Workload
+
+CYCLES_MAX = 100_000
+"""A pass never runs longer; what is left is done by the next one."""
+REASONS_MAX = 10_000
+"""A pass reports no more reasons than this; the others are answered when asked for."""
+
+
+class Engine:
+    """Decides on quota. Facts come in by ``apply``, decisions go out by ``run_pass``."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._world = World(policy)
+        self._cycle = 0
+
+    @property
+    def policy(self) -> Policy:
+        """How it decides."""
+        return self._world.policy
+
+    def apply(self, event: EngineEvent) -> None:
+        """Take a fact in at once. Never fails on odd order; to be told twice changes nothing."""
+        self._world.apply(event)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a pass could change anything."""
+        world = self._world
+        return bool(world.awake) or bool(world.drains) or not world.hierarchy.settled
+
+    def run_pass(self, now_ms: int) -> PassResult:
+        """Run cycles until nothing changes any more. A pass with nothing to do costs nothing."""
+        effects: list[EngineEffect] = []
+        looked: dict[WorkloadUid, None] = {}
+        cycles = 0
+        while self.has_work and cycles < CYCLES_MAX:
+            cycles += 1
+            self._one_cycle(now_ms, effects, looked=looked)
+        looks = ((uid, self.reason_of(uid)) for uid in islice(looked, REASONS_MAX))
+        return PassResult(tuple(effects), tuple((uid, found) for uid, found in looks if found is not None), cycles)
+
+    def cycle(self, now_ms: int) -> CycleReport:
+        """One cycle with a full report: what the oracle's runner compares."""
+        report = CycleReport(heads={}, order={}, admitted=[], preempted=[], pending={})
+        self._one_cycle(now_ms, [], report=report)
+        return report
+
+    def _one_cycle(
+        self,
+        now_ms: int,
+        effects: list[EngineEffect],
+        *,
+        report: CycleReport | None = None,
+        looked: dict[WorkloadUid, None] | None = None,
+    ) -> None:
+        world = self._world
+        world.settle()
+        if world.drains:
+            self._drain(effects)
+        self._cycle += 1
+        awake = world.awake
+        for tree in list(awake) if len(awake) < 2 else sorted(awake, key=lambda tree: tree.rank):
+            self._tree_cycle(tree, now_ms, effects, report, looked)
+
+    def _drain(self, effects: list[EngineEffect]) -> None:
+        """Tell the workloads of drained queues to stop, each once."""
+        world = self._world
+        drains, world.drains = sorted(world.drains), {}
+        for uid in drains:
+            charge = world.charges.get(uid)
+            source = None if charge is None or charge.evicted else world.drained(charge)
+            if charge is None or source is None:
+                continue
+            if isinstance(source, LocalQueue):
+                why, text = EvictionReason.LOCAL_QUEUE_STOPPED, f"LocalQueue {source.namespace}/{source.name}"
+            else:
+                why, text = EvictionReason.CLUSTER_QUEUE_STOPPED, f"ClusterQueue {charge.leaf.name}"
+            self._evict(charge, None, why, f"{text} is stopped and drained", effects)
+
+    def _tree_cycle(
+        self,
+        tree: Tree,
+        now_ms: int,
+        effects: list[EngineEffect],
+        report: CycleReport | None,
+        looked: dict[WorkloadUid, None] | None,
+    ) -> None:
+        world = self._world
+        heads = self._heads(tree)
+        if not heads:
+            world.awake.pop(tree, None)
+            return
+        holders = [world.states[name] for name in sorted(tree.holders)] if tree.holders else ()
+        cycle = Cycle(number=self._cycle, policy=world.policy, flavors=world.flavors, holders=holders)
+        kept = self._keep(cycle, holders) if holders else []
+        owners = {entry.state for entry in kept}
+        entries = [cycle.nominate(state, head) for state, head in heads if state not in owners]
+        moved = False
+        for entry in cycle.run(kept, entries):
+            if entry.outcome is Outcome.ADMITTED:
+                self._admit(entry, now_ms, effects)
+                moved = True
+            elif looked is not None:
+                looked[entry.key[2]] = None
+            if report is not None:
+                _note(report, tree, entry)
+        tree.reserved = [(cell.fr, kept_back, entry.key[2]) for entry, cell, kept_back in cycle.reserved]
+        for entry, victim in cycle.evictions:
+            if report is not None:
+                report.preempted.append((victim.charge.workload.uid, entry.key[2], victim.reason.value))
+            if not victim.charge.evicted:
+                moved = True
+                self._preempt(entry, victim, effects)
+        for entry in (*kept, *entries):
+            if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle):
+                moved = True
+        if moved:
+            tree.seen.clear()
+        elif self._known(tree, [*kept, *entries]):
+            world.awake.pop(tree, None)
+
+    def _known(self, tree: Tree, entries: list[Entry]) -> bool:
+        """Whether the heads were in this very state before, with nothing moved since: going on is pointless."""
+        state = tuple(
+            sorted((entry.key[2], entry.pending.progress or (), entry.state.hold is not None) for entry in entries)
+        )
+        known = state in tree.seen
+        tree.seen.add(state)
+        return known
+
+    def _heads(self, tree: Tree) -> list[tuple[ClusterQueueState, Pending]]:
+        """One head of every cluster queue of *tree* that has one; holds of others than heads are void."""
+        states = self._world.states
+        found = []
+        for name in list(tree.ready):
+            state = states.get(name)
+            head = None if state is None else state.pending.head()
+            if state is None or head is None:
+                del tree.ready[name]
+            else:
+                found.append((state, head))
+        for name in list(tree.holders) if tree.holders else ():
+            state = states[name]
+            if state.hold is not None and state.hold.pending is not state.pending.head():
+                self._world.drop_hold(state)
+        return found
+
+    def _keep(self, cycle: Cycle, holders: list[ClusterQueueState]) -> list[Entry]:
+        """The heads that still can use the room held for them; the other holds are void."""
+        kept = []
+        for state in holders:
+            entry = cycle.keep(state)
+            if entry is None:
+                self._world.drop_hold(state)
+            else:
+                kept.append(entry)
+        return kept
+
+    def _admit(self, entry: Entry, now_ms: int, effects: list[EngineEffect]) -> None:
+        world = self._world
+        pending, state = entry.pending, entry.state
+        workload = pending.workload
+        admission = Admission(state.name, _parts(entry), now_ms)
+        if state.hold is not None:
+            world.set_hold(state, None)
+        state.pending.remove(pending)
+        del world.pending[workload.uid]
+        usage = tuple(entry.assignment.usage.items())
+        world.enter(Charge(workload, admission, state.leaf, usage, assumed=True))
+        effects.append(Admit(workload.uid, admission))
+
+    def _preempt(self, entry: Entry, victim: Victim, effects: list[EngineEffect]) -> None:
+        text = f"makes room for {entry.pending.workload.name} in ClusterQueue {entry.state.name}"
+        self._evict(victim.charge, entry.key[2], victim.reason, text, effects)
+
+    def _evict(
+        self,
+        charge: Charge,
+        preemptor: WorkloadUid | None,
+        why: EvictionReason,
+        message: str,
+        effects: list[EngineEffect],
+    ) -> None:
+        charge.evicting = charge.evicted = True
+        charge.preemptor = preemptor
+        ledger.rerank(charge)
+        effects.append(Evict(charge.workload.uid, preemptor, why, message))
+
+    def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle) -> bool:
+        """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""
+        pending, state, outcome = entry.pending, entry.state, entry.outcome
+        keeps = outcome in (Outcome.SKIPPED, Outcome.NO_CANDIDATES)
+        pending.progress = entry.assignment.progress if keeps else None
+        pending.progress_cycle = self._cycle
+        pending.progress_generation = state.leaf.generation
+        if outcome is Outcome.PENDING_PREEMPTION:
+            self._await(entry, cycle)
+            return False
+        pending.victims = {}
+        if state.hold is not None:
+            self._world.drop_hold(state)
+        if outcome is Outcome.SKIPPED or pending.progress is not None or state.strict:
+            return False
+        assert pending.bucket is not None
+        state.pending.park(pending.bucket)
+        tree.parked[state.name] = None
+        return True
+
+    def _await(self, entry: Entry, cycle: Cycle) -> None:
+        """It waits for victims to leave: first in its line, and with its room held, as the policy says."""
+        state, pending = entry.state, entry.pending
+        if not state.strict:
+            state.pending.sticky = pending
+        going = [victim.charge for victim in entry.victims]
+        if entry.waits:
+            going += [*cycle.gone.values(), *cycle.promises.leaving.values()]
+        pending.victims = {charge.workload.uid: charge.leaf for charge in going}
+        if self.policy.hold_for_preemptor:
+            usage = {cell.fr: amount for cell, amount in entry.assignment.usage.items()}
+            hold = Hold(pending, usage=usage, flavors=entry.flavors(), victims=pending.victims)
+            self._world.set_hold(state, hold)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def reason_of(self, uid: WorkloadUid) -> Reason | None:
+        """Why *uid* waits, None if it does not. Cost: one look at its flavors, whatever else waits."""
+        world = self._world
+        pending = world.pending.get(uid)
+        if pending is None:
+            return None
+        if pending.blocked is not None:
+            return pending.blocked
+        assert pending.cluster_queue is not None
+        state = world.states[pending.cluster_queue]
+        if not world.hierarchy.settled:
+            return explain.standing(state) or reason(ReasonCode.NOT_EVALUATED)
+        return explain.explain(state, pending, world.flavors)
+
+    def is_charged(self, uid: WorkloadUid) -> bool:
+        """Whether *uid* holds quota, assumed or confirmed."""
+        return uid in self._world.charges
+
+    def admission_of(self, uid: WorkloadUid) -> Admission | None:
+        """The admission of *uid*, None if it holds no quota."""
+        charge = self._world.charges.get(uid)
+        return None if charge is None else charge.admission
+
+    def workload(self, uid: WorkloadUid) -> Workload | None:
+        """*uid* as the world last showed it."""
+        return self._world.workloads.get(uid)
+
+
+def _parts(entry: Entry) -> tuple[PodSetAssignment, ...]:
+    assignment = entry.assignment
+    return tuple(
+        PodSetAssignment(
+            plan.pod_set.name,
+            tuple(sorted((pick.resource, pick.cell.fr.flavor) for pick in picks)),
+            tuple(sorted((pick.resource, pick.amount) for pick in picks)),
+            count,
+        )
+        for plan, picks, count in zip(entry.plan.pod_sets, assignment.parts, assignment.counts, strict=True)
+    )
+
+
+def _note(report: CycleReport, tree: Tree, entry: Entry) -> None:
+    uid = entry.key[2]
+    report.heads[uid] = entry.report()
+    report.order.setdefault(tree.root.name, []).append(uid)
+    if entry.outcome is Outcome.ADMITTED:
+        report.admitted.append(uid)
+    else:
+        report.pending[uid] = entry.outcome.value
