@@ -36,8 +36,8 @@ PAGE_ITEMS: Final = 500
 PAGE_BYTES: Final = 4 * 2**20
 PAGE_ITEMS_MIN: Final = 50
 
-PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1"
-PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=1"
+PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class PatchType(StrEnum):

@@ -104,7 +104,7 @@ async def clinical(teller: Teller, story: Story) -> None:
     teller.say(f"evicted: {', '.join(arrival.evicted)}")
     teller.say(f"its replacement {arrival.waiting} waits: [yellow]{arrival.reason}[/yellow]: {arrival.message}")
     words = (
-        f"{len(arrival.evicted)} training pod evicted; clinical pod Running {arrival.seconds:.2f} s after its creation"
+        f"{len(arrival.evicted)} training pod evicted; clinical pod Running {arrival.seconds:.2f} s after kubectl apply"
     )
     teller.conclude("2 clinical pod", words, good=len(arrival.evicted) == 1)
 

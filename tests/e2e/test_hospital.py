@@ -44,7 +44,7 @@ async def test_2_a_clinical_pod_displaces_exactly_one_training_pod(story: Story,
     arrival = await story.clinical_arrives()
 
     with capsys.disabled():
-        print(f"\nclinical pod: create to Running in {arrival.seconds:.2f} s")
+        print(f"\nclinical pod: kubectl apply to Running in {arrival.seconds:.2f} s")
     assert len(arrival.evicted) == 1
     assert arrival.waiting not in arrival.evicted
     assert arrival.reason

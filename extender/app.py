@@ -1,0 +1,297 @@
+"""Wiring only: settings in, everything built, one TaskGroup, started and stopped in order.
+
+Start: listeners first (a pod can be gated before anything else is known), then watches; who is synced runs for leader.
+Stop: no more decisions, open writes finished, the lease released, requests answered for a while, listeners closed.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import orjson
+import structlog
+import uvloop
+
+from extender.certs.keeper import Keeper, server_context
+from extender.certs.publish import Publisher
+from extender.certs.sources import FileSource, SecretSource, Source
+from extender.driver import Driver
+from extender.engine.engine import Engine
+from extender.kube import resources
+from extender.kube.client import ApiClient, PatchType
+from extender.kube.config import find_config
+from extender.kube.lease import Leader, Timing
+from extender.kube.watch import Watcher
+from extender.kube.writer import Outcome, Writer
+from extender.model.effects import Effect
+from extender.model.errors import TransientError
+from extender.model.questions import PlacementQuestion, PreemptionQuestion
+from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
+from extender.pods.books import Books
+from extender.pods.placement import Placement
+from extender.serve.extender import Extender
+from extender.serve.metrics import Metrics
+from extender.serve.server import Server
+from extender.serve.webhook import Webhook
+from extender.settings import Settings, read_settings, seconds
+from extender.telemetry import set_up_logging
+
+STALE_S = 180.0
+"""A resource that gave no sign of life for this long makes us unready; bookmarks come once a minute."""
+WRITES_DRAIN_S = 5.0
+SERVICE = "cohort-extender"
+GC_THRESHOLDS = (50_000, 20, 100)
+BODY_BYTES_MAX = {"extender": 8 << 20, "webhook": 7 << 20}
+
+log = structlog.get_logger()
+
+
+def run(config: str | None, kubeconfig: str) -> None:
+    """Run the service until SIGTERM or SIGINT. Raises: UserError, when the configuration is wrong."""
+    settings = read_settings(config)
+    set_up_logging(settings.log_level, settings.log_format)
+    uvloop.run(App(settings, kubeconfig=kubeconfig).serve())
+
+
+class _CertApi:
+    """The API client in the words of ``certs``."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, path: str) -> bytes:
+        return await self._client.get(path)
+
+    async def post(self, path: str, body: bytes) -> bytes:
+        return await self._client.post(path, body)
+
+    async def put(self, path: str, body: bytes) -> bytes:
+        return await self._client.put(path, body)
+
+    async def apply(self, path: str, body: bytes, *, field_manager: str) -> bytes:
+        return await self._client.patch(path, body, kind=PatchType.APPLY, field_manager=field_manager, force=True)
+
+
+class _SyncedPlacement:
+    """Answers once every watch has shown its first list; before that it refuses, clearly."""
+
+    def __init__(self, placement: Placement, unsynced: Callable[[], list[str]]) -> None:
+        self._placement = placement
+        self._unsynced = unsynced
+
+    def _check(self) -> Placement:
+        missing = self._unsynced()
+        if missing:
+            raise TransientError(f"cohort-extender is starting: {', '.join(missing)} not listed yet")
+        return self._placement
+
+    def filter(self, question: PlacementQuestion) -> FilterVerdict:
+        return self._check().filter(question)
+
+    def prioritize(self, question: PlacementQuestion) -> list[NodeScore]:
+        return self._check().prioritize(question)
+
+    def preempt(self, question: PreemptionQuestion) -> dict[str, NodeVictims]:
+        return self._check().preempt(question)
+
+
+class App:
+    """Everything of one replica."""
+
+    def __init__(self, settings: Settings, *, kubeconfig: str = "") -> None:
+        self._settings = settings
+        self._config = find_config(os.environ, kubeconfig)
+        self._namespace = os.environ.get("POD_NAMESPACE") or self._config.namespace or "default"
+        self._identity = os.environ.get("POD_NAME") or socket.gethostname()
+        self._stopping = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Run until told to stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        client = ApiClient(self._config, user_agent=SERVICE)
+        try:
+            self._build(client)
+            await self._run()
+        finally:
+            await client.close()
+
+    # --- building ---
+
+    def _build(self, client: ApiClient) -> None:
+        settings = self._settings
+        self._metrics = Metrics()
+        self._books = Books()
+        self._engine = Engine(settings.policy())
+        self._leader = Leader(
+            client,
+            identity=self._identity,
+            namespace=self._namespace,
+            name=settings.leader_election.lease_name,
+            on_change=self._office,
+            timing=Timing(
+                duration_s=int(seconds(settings.leader_election.lease_duration)),
+                renew_deadline_s=seconds(settings.leader_election.renew_deadline),
+                retry_period_s=seconds(settings.leader_election.retry_period),
+            ),
+        )
+        self._writer = Writer(client, self._outcome, may_write=self._leader.is_leader, identity=self._identity)
+        self._driver = Driver(
+            engine=self._engine,
+            books=self._books,
+            submit=self._writer.submit,
+            clock_ms=lambda: time.time_ns() // 1_000_000,
+            meter=self._metrics,
+        )
+        self._watchers = {
+            resource.name: Watcher(client, resource, self._driver.take, report=_report)
+            for resource in resources.everything()
+        }
+        self._contexts = {
+            "extender": server_context(client_ca_file=settings.tls.client_ca_file),
+            "webhook": server_context(),
+        }
+        self._keeper = Keeper(
+            self._certificate_source(client),
+            self._contexts.values(),
+            now=lambda: datetime.now(UTC),
+            publisher=Publisher(_CertApi(client)) if settings.tls.inject_ca_bundle else None,
+            on_change=self._metrics.certificate,
+        )
+        self._server = self._make_server()
+
+    def _certificate_source(self, client: ApiClient) -> Source:
+        tls = self._settings.tls
+        if tls.cert_dir:
+            return FileSource(tls.cert_dir)
+        services = [SERVICE, f"{SERVICE}-webhook"]
+        suffixes = ["", f".{self._namespace}", f".{self._namespace}.svc", f".{self._namespace}.svc.cluster.local"]
+        names = [service + suffix for service in services for suffix in suffixes]
+        return SecretSource(
+            _CertApi(client), namespace=self._namespace, name=tls.secret_name, names=[*names, *tls.names]
+        )
+
+    def _make_server(self) -> Server:
+        extender = Extender(_SyncedPlacement(Placement(self._books, self._engine), self._unsynced))
+        writer = f"system:serviceaccount:{self._namespace}:{self._settings.service_account}"
+        webhook = Webhook(self._books, writer=writer)
+        return Server(
+            extender={
+                "/scheduler/filter": extender.filter,
+                "/scheduler/prioritize": extender.prioritize,
+                "/scheduler/preempt": extender.preempt,
+            },
+            webhooks={"/webhooks/mutate-pods": webhook.mutate, "/webhooks/validate-pods": webhook.validate},
+            health=self,
+            metrics=self._metrics,
+            body_max=BODY_BYTES_MAX,
+        )
+
+    # --- running ---
+
+    async def _run(self) -> None:
+        ports = self._settings.ports
+        wanted = {"extender": ports.extender, "webhook": ports.webhook, "http": ports.http}
+        async with asyncio.TaskGroup() as group:
+            keeping = group.create_task(self._keeper.run())
+            await self._server.start(wanted, host=self._settings.bind_address, tls=self._contexts)
+            log.info("listening", **self._server.ports)
+            tasks = [keeping, group.create_task(self._writer.run()), group.create_task(self._driver.run())]
+            tasks += [group.create_task(watcher.run()) for watcher in self._watchers.values()]
+            leading = group.create_task(self._lead())
+            await self._stopping.wait()
+            await self._stop(leading)
+            for task in tasks:
+                task.cancel()
+
+    async def _lead(self) -> None:
+        """Run for leader once everything is known, and before each term see what the one before wrote."""
+        await asyncio.gather(*(watcher.synced.wait() for watcher in self._watchers.values()))
+        self._quiet_the_collector()
+        log.info("synced", pods=len(list(self._books.pods())))
+        self._elected = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._leader.run())
+            while True:
+                await self._elected.wait()
+                self._elected.clear()
+                await self._watchers["pods"].relist()
+                if self._leader.is_leader():
+                    self._driver.lead(True)
+
+    def _office(self, leads: bool) -> None:
+        if leads:
+            self._elected.set()
+        else:
+            self._driver.lead(False)
+
+    def _quiet_the_collector(self) -> None:
+        """What is held now lives long: take it out of full collections, whose pause would be seen by the scheduler."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+
+    async def _stop(self, leading: "asyncio.Task[None]") -> None:
+        log.info("stopping")
+        self._driver.lead(False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WRITES_DRAIN_S):
+                await self._writer.drain()
+        leading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await leading
+        await self._server.drain(seconds(self._settings.drain))
+        await self._server.stop()
+        log.info("stopped")
+
+    def _outcome(self, effect: Effect, outcome: Outcome) -> None:
+        if outcome.done:
+            self._driver.done(effect)
+        else:
+            self._driver.refused(effect, f"{outcome.kind}: {outcome.cause}")
+
+    # --- health ---
+
+    def _unsynced(self) -> list[str]:
+        return [name for name, watcher in self._watchers.items() if not watcher.synced.is_set()]
+
+    def live(self) -> str:
+        """Why the process should be restarted: never by itself, since a crash of any part ends it."""
+        return ""
+
+    def ready(self) -> str:
+        """Why it should get no requests."""
+        missing = self._unsynced()
+        if missing:
+            problems = [f"{name}: {self._watchers[name].problem or 'not listed yet'}" for name in missing]
+            return "; ".join(problems)
+        stale = [name for name, watcher in self._watchers.items() if watcher.age_s() > STALE_S]
+        return f"no news of {', '.join(stale)} for {STALE_S:.0f} s" if stale else self._keeper.trouble()
+
+    def dump(self) -> bytes:
+        """The state as JSON, for people."""
+        state = {
+            "identity": self._identity,
+            "leader": self._leader.holder,
+            "leads": self._leader.is_leader(),
+            "open_writes": len(self._writer),
+            "watches": {
+                name: {"held": watcher.held, "age_s": round(watcher.age_s(), 1), "problem": watcher.problem}
+                for name, watcher in self._watchers.items()
+            },
+        }
+        return orjson.dumps(state)
+
+
+def _report(resource: str, problem: str) -> None:
+    if problem:
+        log.warning("watch_problem", resource=resource, problem=problem)
+    else:
+        log.info("watch_recovered", resource=resource)
