@@ -154,7 +154,7 @@ class Lab:
         self.run_pass()
 
     def three_levels(self, *, nodes: int, borrowers: int) -> None:
-        """A root, 40 cohorts, and cluster queues below them; queue 0 owns what *borrowers* others use, one core each."""
+        """A root, 40 cohorts, and queues below them; queue 0 owns what *borrowers* others use, one core each."""
         cohorts = 40
         reclaim = Preemption(
             within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY

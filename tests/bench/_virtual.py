@@ -57,7 +57,7 @@ LARGE_SCALE = Generator(
 
 
 class Outcome(NamedTuple):
-    """How a replay went. ``used``: the work itself by the quota and the virtual time; ``wasted``: work lost by eviction.
+    """How a replay went. ``used``: the work by the quota and the virtual time; ``wasted``: work lost by eviction.
 
     ``wait_s``: mean time from creation to first admission, by kind.
     """
