@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.rig.toolchain import ToolchainError, find_go, go_environment
 
@@ -66,12 +67,17 @@ class Binaries:
         return self.paths[component]
 
 
+def known_minors() -> list[str]:
+    """The Kubernetes minors that versions.toml pins."""
+    return sorted(_pins()["kubernetes"])
+
+
 def versions(minor: str | None = None) -> Versions:
     """The pins of *minor*: the argument, else RIG_KUBERNETES, else the default."""
-    pins = tomllib.loads((HERE / "versions.toml").read_text())
+    pins = _pins()
     minor = minor or os.environ.get("RIG_KUBERNETES") or pins["default"]
     if minor not in pins["kubernetes"]:
-        known = ", ".join(sorted(pins["kubernetes"]))
+        known = ", ".join(known_minors())
         raise BuildError(f"Kubernetes {minor} is not in versions.toml (known: {known})")
     chosen = pins["kubernetes"][minor]
     default = pins["kubernetes"][pins["default"]]
@@ -111,6 +117,10 @@ def cache_root() -> Path:
     """The directory that all built rigs share."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "cohort-extender" / "rig"
+
+
+def _pins() -> dict[str, Any]:
+    return tomllib.loads((HERE / "versions.toml").read_text())
 
 
 def _control_plane(pins: Versions) -> Path:

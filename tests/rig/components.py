@@ -24,7 +24,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 CLIENT_QPS = 1000
 CLIENT_BURST = 2000
 ETCD_BYTES_MAX = 4 * 1024**3
-GRACE_PER_LEASE = 5
+HEARTBEATS_MISSED_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def apiserver(*, port: int, etcd_port: int, trust: Trust, feature_gates: Mapping
 
 
 def controller_manager(
-    *, port: int, kubeconfig: Path, trust: Trust, lease_s: int, feature_gates: Mapping[str, bool]
+    *, port: int, kubeconfig: Path, trust: Trust, heartbeat_s: int, feature_gates: Mapping[str, bool]
 ) -> list[str]:
-    """Each controller under its own service account; a node is lost after five missed leases."""
+    """Each controller under its own service account; a node is lost after five missed reports."""
     return [
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
@@ -83,7 +83,7 @@ def controller_manager(
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={trust.tokens.key}",
         f"--root-ca-file={trust.ca}",
-        f"--node-monitor-grace-period={lease_s * GRACE_PER_LEASE}s",
+        f"--node-monitor-grace-period={heartbeat_s * HEARTBEATS_MISSED_MAX}s",
         f"--kube-api-qps={CLIENT_QPS}",
         f"--kube-api-burst={CLIENT_BURST}",
         "--profiling=false",
@@ -106,13 +106,18 @@ def scheduler(
     ]
 
 
-def kwok(*, port: int, kubeconfig: Path, config: Path, lease_s: int) -> list[str]:
-    """The kubelet of every node that nodes.py made, and of no other."""
+def kwok(*, port: int, kubeconfig: Path, config: Path) -> list[str]:
+    """The kubelet of every node that nodes.py made, and of no other.
+
+    Without node leases: KWOK drops what happens to a pod while it does not (yet, or as far as it knows) hold the
+    lease of the pod's node, so pods bound just then would start seconds late or never. Nodes report through
+    their status instead (stages/node.yaml).
+    """
     return [
         f"--kubeconfig={kubeconfig}",
         f"--config={config}",
         f"--manage-nodes-with-label-selector={_SIMULATED}=true",
-        f"--node-lease-duration-seconds={lease_s}",
+        "--node-lease-duration-seconds=0",
         f"--server-address={LOOPBACK}:{port}",
         f"--cidr={POD_RANGE}",
     ]
@@ -135,9 +140,10 @@ def kwok_config(stages: Path) -> str:
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokConfiguration",
         "options": {
-            "podPlayStageParallelism": 32,
+            # Writes in flight, each mostly waiting for the API server: with few, the kubelets of a thousand nodes
+            # would fall behind a scheduler that binds as fast as it can.
+            "podPlayStageParallelism": 128,
             "nodePlayStageParallelism": 8,
-            "nodeLeaseParallelism": 8,
             "podsOnNodeSyncParallelism": 8,
         },
     }

@@ -18,6 +18,7 @@ from tests.rig.api import Api
 NODES = "/api/v1/nodes"
 PREFIX = "rig.cohort-extender.io"
 SIMULATED = f"{PREFIX}/simulated"
+HEARTBEAT = f"{PREFIX}/heartbeat-seconds"
 CREATIONS_AT_ONCE = 32
 DEFAULT_CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 
@@ -36,12 +37,12 @@ class NodePool:
     taints: Sequence[str] = ()
     capacity: Mapping[str, str | int] = field(default_factory=dict)
 
-    def nodes(self) -> Iterator[dict[str, Any]]:
+    def nodes(self, *, heartbeat_s: int) -> Iterator[dict[str, Any]]:
         """The Node objects of this pool."""
         for index in range(self.count):
-            yield self._node(f"{self.name}-{index}")
+            yield self._node(f"{self.name}-{index}", heartbeat_s)
 
-    def _node(self, name: str) -> dict[str, Any]:
+    def _node(self, name: str, heartbeat_s: int) -> dict[str, Any]:
         quantities = {key: str(value) for key, value in self.capacity.items()}
         capacity = {**DEFAULT_CAPACITY, **quantities}
         labels = {
@@ -55,7 +56,7 @@ class NodePool:
         return {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "annotations": {HEARTBEAT: str(heartbeat_s)}},
             "spec": {"taints": [taint(text) for text in self.taints]},
             "status": {
                 "capacity": capacity,
@@ -81,9 +82,9 @@ def taint(text: str) -> dict[str, str]:
     return {"key": key, "effect": effect} | ({"value": value} if value else {})
 
 
-async def create_nodes(api: Api, pools: Sequence[NodePool]) -> list[str]:
+async def create_nodes(api: Api, pools: Sequence[NodePool], *, heartbeat_s: int) -> list[str]:
     """Create every node of *pools*; their names."""
-    nodes = [node for pool in pools for node in pool.nodes()]
+    nodes = [node for pool in pools for node in pool.nodes(heartbeat_s=heartbeat_s)]
     room = asyncio.Semaphore(CREATIONS_AT_ONCE)
 
     async def create(node: dict[str, Any]) -> None:

@@ -26,7 +26,6 @@ REAP_S_MAX = 10.0
 TAIL_BYTES_MAX = 64 * 1024
 
 Probe = Callable[[], Awaitable[bool]]
-Hook = Callable[[], Awaitable[None]]
 
 
 class ProcessError(RuntimeError):
@@ -43,7 +42,6 @@ class Process:
     env: Mapping[str, str] | None = None
     cwd: Path | None = None
     ready: Probe | None = None
-    before_start: Hook | None = None
     ready_s_max: float = 60.0
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -70,8 +68,6 @@ class Process:
     async def start(self, *, wait: bool = True) -> None:
         """Start it and, unless told otherwise, wait until it is ready."""
         assert not self.running, f"{self.name} is running already"
-        if self.before_start is not None:
-            await self.before_start()
         guard = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(  # noqa: ASYNC220, belongs to no loop: see above

@@ -31,9 +31,8 @@ from tests.rig.process import Process
 T = TypeVar("T")
 
 STAGES = Path(__file__).with_name("stages")
-NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-LEASE_S = 40
-NODES_PER_LEASE_S = 5  # beyond 200 nodes leases are renewed less often, so that they cost the same
+HEARTBEAT_S = 60
+HEARTBEATS_PER_S_MAX = 10  # many nodes report less often, so that they cost no more
 READY_S_MAX = 60.0
 PROBE_S_MAX = 2.0
 KUBECTL_S_MAX = 60.0
@@ -56,7 +55,7 @@ class Rig:
     """`async with Rig(nodes=[NodePool(...)]) as rig:` and a cluster is there.
 
     `scheduler` may be a KubeSchedulerConfiguration (text or mapping), or False to start none yet:
-    see `start_scheduler`.
+    see `start_scheduler`. A node that has not reported for five times *heartbeat_s* counts as lost.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Rig:
         nodes: Sequence[NodePool] = (),
         scheduler: str | Mapping[str, Any] | bool = True,
         feature_gates: Mapping[str, bool] | None = None,
-        lease_s: int | None = None,
+        heartbeat_s: int | None = None,
         kubernetes: str | None = None,
     ) -> None:
         self.pools = tuple(nodes)
@@ -73,7 +72,7 @@ class Rig:
         self._scheduler = scheduler
         self._gates = dict(feature_gates or {})
         count = sum(pool.count for pool in self.pools)
-        self._lease_s = lease_s or max(LEASE_S, count // NODES_PER_LEASE_S)
+        self._heartbeat_s = heartbeat_s or max(HEARTBEAT_S, count // HEARTBEATS_PER_S_MAX)
         self._kubernetes = kubernetes
 
     async def __aenter__(self) -> Self:
@@ -200,7 +199,7 @@ class Rig:
 
     async def add_nodes(self, *pools: NodePool, timeout_s: float = READY_S_MAX) -> list[str]:
         """Create nodes and wait until pods can be scheduled on them; their names."""
-        names = set(await create_nodes(self.api, pools))
+        names = set(await create_nodes(self.api, pools, heartbeat_s=self._heartbeat_s))
         await self.wait_for(
             NODES,
             lambda nodes: names <= {n["metadata"]["name"] for n in nodes if is_schedulable(n)},
@@ -312,7 +311,7 @@ class Rig:
             port=port,
             kubeconfig=self.kubeconfig("system:kube-controller-manager"),
             trust=self._trust,
-            lease_s=self._lease_s,
+            heartbeat_s=self._heartbeat_s,
             feature_gates=self._gates,
         )
         name = "kube-controller-manager"
@@ -322,21 +321,12 @@ class Rig:
         port = free_port()
         file = self.directory / "kwok.yaml"
         file.write_text(components.kwok_config(STAGES))
-        arguments = components.kwok(port=port, kubeconfig=self.kubeconfig("kwok"), config=file, lease_s=self._lease_s)
-        process = await self._run("kwok", "kwok", arguments, f"http://{LOOPBACK}:{port}/healthz")
-        process.before_start = self._free_leases
+        arguments = components.kwok(port=port, kubeconfig=self.kubeconfig("kwok"), config=file)
+        await self._run("kwok", "kwok", arguments, f"http://{LOOPBACK}:{port}/healthz")
 
     async def _default_service_account(self) -> None:
         path = "/api/v1/namespaces/default/serviceaccounts"
         await self.wait_for(path, bool, timeout_s=READY_S_MAX, what="the default service account")
-
-    async def _free_leases(self) -> None:
-        """Take the nodes' leases from the KWOK that was: the next one has another name and would wait."""
-        leases = await self.api.list(NODE_LEASES)
-        async with asyncio.TaskGroup() as freeing:
-            for lease in leases:
-                path = f"{NODE_LEASES}/{lease['metadata']['name']}"
-                freeing.create_task(self.api.patch(path, {"spec": {"holderIdentity": None}}))
 
     async def _run(self, name: str, component: str, arguments: list[str], ready: str) -> Process:
         process = Process(
