@@ -7,6 +7,7 @@ import datetime
 import re
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -85,8 +86,12 @@ def readable(error: Exception) -> tuple[str, str]:
     return "", "cannot be read" if not isinstance(error, RecursionError) else "is nested too deeply"
 
 
+@lru_cache(maxsize=4096)
 def milliseconds(text: str | None) -> int:
-    """A time of the API, such as ``2026-01-31T08:00:00Z``, in milliseconds since the epoch; 0 when unreadable."""
+    """A time of the API, such as ``2026-01-31T08:00:00Z``, in milliseconds since the epoch; 0 when unreadable.
+
+    Cached: pods come in bursts, and each of them again and again.
+    """
     if not text:
         return 0
     try:

@@ -1,7 +1,7 @@
 """The fields we read, as they come over the wire, and nothing else: msgspec skips what is not named here.
 
 Go leaves empty fields out and writes ``null`` for empty lists, so everything is optional. Parts that repeat from pod to
-pod (tolerations, affinity) stay raw bytes: they are the keys of caches.
+pod (resources, tolerations, affinity) stay raw bytes: they are the keys of caches.
 """
 
 from typing import Final
@@ -207,9 +207,9 @@ class ResourcesWire(_Wire):
 
 
 class ContainerWire(_Wire):
-    """A container."""
+    """A container. Its resources are the same text in every pod of a template."""
 
-    resources: ResourcesWire | None = None
+    resources: msgspec.Raw = msgspec.Raw(b"null")
     restart_policy: str | None = None
 
 
@@ -228,8 +228,8 @@ class PodSpecWire(_Wire):
     priority: int | None = None
     containers: list[ContainerWire] | None = None
     init_containers: list[ContainerWire] | None = None
-    overhead: dict[str, Quantity] | None = None
-    resources: ResourcesWire | None = None
+    overhead: msgspec.Raw = msgspec.Raw(b"null")
+    resources: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_gates: list[NamedWire] | None = None
     node_selector: Strings = None
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
