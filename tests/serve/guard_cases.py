@@ -65,13 +65,14 @@ def pod(
 
 
 class Case(NamedTuple):
-    """One deed."""
+    """One deed. *can_arise* false: its old pod can only stem from before the installation."""
 
     says: str
     old: dict[str, Any] | None
     new: dict[str, Any]
     refusal: str = ""
     user: str = "alice"
+    can_arise: bool = True
 
 
 WAITING = {"queue": "a", "managed": True, "gated": True}
@@ -154,5 +155,6 @@ UPDATES = (
         "words from before the installation do not stand in the way",
         pod(queue="a", total="many"),
         pod(queue="a", total="many", annotations={"note": "x"}),
+        can_arise=False,
     ),
 )
