@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.rig import ApiError, KubectlError, NodePool, ProcessError, Rig
+from tests.rig.nodes import is_schedulable
 
 pytestmark = pytest.mark.rig
 
@@ -210,6 +211,32 @@ async def test_a_killed_component_does_its_work_again_after_a_restart(rig, name)
     await rig.wait_for(PODS, lambda _: True, what="the API server answers")
     await rig.api.create(PODS, pod(f"after-{name}"))
     await in_phase(rig, f"after-{name}", "Running", timeout_s=30)
+
+
+async def test_pods_bound_while_the_kubelets_are_down_run_when_they_are_back(rig):
+    kwok = rig.component("kwok")
+    await kwok.kill()
+    await rig.api.create(PODS, pod("patient"))
+    await rig.wait_for(PODS, lambda pods: pods[0]["spec"].get("nodeName"), fieldSelector="metadata.name=patient")
+
+    await kwok.start()
+
+    await in_phase(rig, "patient", "Running", timeout_s=5)
+
+
+async def test_a_node_breaks_on_demand_and_is_repaired(rig):
+    node = "/api/v1/nodes/cpu-0"
+
+    def schedulable(nodes: list[dict[str, Any]]) -> bool:
+        return all(is_schedulable(each) for each in nodes)
+
+    async def has_label(value: str | None) -> None:
+        await rig.api.patch(node, {"metadata": {"labels": {"rig.cohort-extender.io/not-ready": value}}})
+
+    await has_label("true")
+    await rig.wait_for("/api/v1/nodes", lambda nodes: not schedulable(nodes), timeout_s=10)
+    await has_label(None)
+    await rig.wait_for("/api/v1/nodes", schedulable, timeout_s=10)
 
 
 async def test_a_paused_scheduler_holds_pods_back_until_it_is_resumed(rig):
