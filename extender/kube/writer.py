@@ -29,7 +29,8 @@ RETRY_MAX_S: Final = 15.0
 RETRY_AFTER_MAX_S: Final = 30.0
 JITTER: Final = 0.5
 UID_PRECONDITION: Final = "UID in precondition"
-"""What the API server says when the pod of that name is another one by now."""
+UID_IMMUTABLE: Final = "metadata.uid: Invalid value"
+"""What the API server says, to an eviction (409) and to a PATCH (422), when the pod of that name is another one."""
 STATUSES_KNOWN_MAX: Final = 100_000
 
 
@@ -90,7 +91,7 @@ def refusal(error: ExtenderError) -> OutcomeKind:
     """The kind of outcome that *error* stands for."""
     if isinstance(error, Conflict):
         return OutcomeKind.CONFLICT
-    if isinstance(error, Gone):
+    if isinstance(error, Gone) or (error.status == 422 and UID_IMMUTABLE in str(error)):
         return OutcomeKind.GONE
     return OutcomeKind.EXPIRED if isinstance(error, TransientError) else OutcomeKind.INVALID
 

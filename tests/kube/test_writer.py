@@ -145,7 +145,7 @@ async def test_tolerations_that_do_not_change_are_not_sent(api, desk, pod):
     ("changes", "want"),
     [
         pytest.param({"resource_version": "1"}, OutcomeKind.CONFLICT, id="somebody wrote first"),
-        pytest.param({"uid": "another"}, OutcomeKind.CONFLICT, id="another pod of that name"),
+        pytest.param({"uid": "another"}, OutcomeKind.GONE, id="another pod of that name"),
         pytest.param({"name": "q"}, OutcomeKind.GONE, id="no such pod"),
     ],
 )
@@ -314,7 +314,7 @@ async def test_the_time_of_transition_is_written_when_the_status_changes(api, de
 async def test_a_condition_of_another_pod_is_refused(api, desk, pod):
     other = {"metadata": {**pod["metadata"], "uid": "x"}}
 
-    assert await desk.kind(condition(other)) is OutcomeKind.CONFLICT
+    assert await desk.kind(condition(other)) is OutcomeKind.GONE
 
 
 async def test_only_the_newest_condition_is_written(api, client, pod):
