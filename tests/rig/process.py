@@ -20,9 +20,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
+
 GUARD = Path(__file__).with_name("guard.py")
 POLL_S = 0.02
 REAP_S_MAX = 10.0
+PROBE_S_MAX = 2.0
 TAIL_BYTES_MAX = 64 * 1024
 
 Probe = Callable[[], Awaitable[bool]]
@@ -166,3 +169,19 @@ class Process:
         if self._child is not None and self._child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)
+
+
+def answers(url: str) -> Probe:
+    """A probe that is true when *url* answers 200; no certificate is checked."""
+
+    async def answers_now() -> bool:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            timeout = aiohttp.ClientTimeout(total=PROBE_S_MAX)
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url, ssl=False) as answer,
+            ):
+                return answer.status == 200
+        return False
+
+    return answers_now

@@ -9,7 +9,6 @@ Python process dies first (guard.py).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +22,11 @@ from tests.rig import components, kubeconfig
 from tests.rig.api import Api, Object
 from tests.rig.build import binaries
 from tests.rig.directory import RigDirectory
+from tests.rig.kubectl import kubectl
 from tests.rig.nodes import NODES, SIMULATED, NodePool, create_nodes, is_schedulable
 from tests.rig.pki import Authority, Pair
 from tests.rig.ports import LOOPBACK, free_port
-from tests.rig.process import Process
+from tests.rig.process import Process, answers
 
 T = TypeVar("T")
 
@@ -34,7 +34,6 @@ STAGES = Path(__file__).with_name("stages")
 HEARTBEAT_S = 60
 HEARTBEATS_PER_S_MAX = 10  # many nodes report less often, so that they cost no more
 READY_S_MAX = 60.0
-PROBE_S_MAX = 2.0
 KUBECTL_S_MAX = 60.0
 TOKEN_S = 3600
 DRAIN_S_MAX = 5.0
@@ -45,10 +44,6 @@ USERS: Mapping[str, Sequence[str]] = {
     "system:kube-scheduler": (),
     "kwok": ("system:masters",),  # it plays the kubelets; RBAC is there for everyone else
 }
-
-
-class KubectlError(RuntimeError):
-    """kubectl exited with an error: the message is what it said."""
 
 
 class Rig:
@@ -151,26 +146,13 @@ class Rig:
 
         Raises: KubectlError, TimeoutError.
         """
-        process = await asyncio.create_subprocess_exec(
-            str(self.binary("kubectl")),
-            *map(str, arguments),
+        return await kubectl(
+            self.binary("kubectl"),
+            arguments,
             env=self._env() | {"KUBECONFIG": str(config or self.kubeconfig())},
-            stdin=asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            given=input,
+            timeout_s=timeout_s,
         )
-        try:
-            async with asyncio.timeout(timeout_s):
-                given = input.encode() if isinstance(input, str) else input
-                printed, complaint = await process.communicate(given)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            command = " ".join(map(str, arguments))
-            raise KubectlError(f"kubectl {command}: {complaint.decode(errors='replace').strip()}")
-        return printed.decode()
 
     async def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """A kubeconfig that acts as a service account, with a token bound to it and kept in a file.
@@ -256,7 +238,7 @@ class Rig:
             argv=[str(argument) for argument in argv],
             log=self.directory / f"{name}.log",
             env={**os.environ, **(env or {})},
-            ready=self._answers(ready_url) if ready_url else None,
+            ready=answers(ready_url) if ready_url else None,
             ready_s_max=ready_s_max,
         )
         self.processes[name] = process
@@ -335,7 +317,7 @@ class Rig:
             log=self.directory / f"{name}.log",
             env=self._env(),
             cwd=self.directory,
-            ready=self._answers(ready),
+            ready=answers(ready),
             ready_s_max=READY_S_MAX,
         )
         self.processes[name] = process
@@ -352,19 +334,6 @@ class Rig:
             connector=aiohttp.TCPConnector(ssl=self._tls),
             timeout=aiohttp.ClientTimeout(total=KUBECTL_S_MAX),
         )
-
-    def _answers(self, url: str) -> Callable[[], Any]:
-        async def answers() -> bool:
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                timeout = aiohttp.ClientTimeout(total=PROBE_S_MAX)
-                async with (
-                    aiohttp.ClientSession(timeout=timeout) as session,
-                    session.get(url, ssl=False) as answer,
-                ):
-                    return answer.status == 200
-            return False
-
-        return answers
 
     def _report(self) -> None:
         """Show the end of every log, for whoever reads why a test failed."""
