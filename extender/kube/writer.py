@@ -28,7 +28,7 @@ RETRY_MIN_S: Final = 0.5
 RETRY_MAX_S: Final = 15.0
 RETRY_AFTER_MAX_S: Final = 30.0
 JITTER: Final = 0.5
-UID_PRECONDITION: Final = "UID in precondition"
+UID_PRECONDITION: Final = ("UID in precondition", "UID in the precondition")
 UID_IMMUTABLE: Final = "metadata.uid: Invalid value"
 """What the API server says, to an eviction (409) and to a PATCH (422), when the pod of that name is another one."""
 STATUSES_KNOWN_MAX: Final = 100_000
@@ -78,7 +78,7 @@ def judge(job: Job, error: ExtenderError) -> Verdict:
         return Verdict.DONE if evicts else Verdict.REFUSED
     if isinstance(error, Conflict):
         if evicts:
-            return Verdict.DONE if UID_PRECONDITION in str(error) else Verdict.AGAIN
+            return Verdict.DONE if any(text in str(error) for text in UID_PRECONDITION) else Verdict.AGAIN
         if isinstance(job.effect, UngatePod | AdoptPod):
             return Verdict.READ_BACK if job.unknown else Verdict.REFUSED
         return Verdict.REFUSED

@@ -221,6 +221,7 @@ async def test_a_running_victim_is_evicted_when_its_budget_allows(rig):
     async with at_work(rig) as (cluster, write):
         await rig.api.create(PODS, pod_json("victim", gates=()))
         pod = await cluster.has("victim", lambda pod: pod.ready)
+        other = await write(evict(pod, uid="11111111-1111-1111-1111-111111111111"))
         budget = {
             "metadata": {"name": "victim"},
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "victim"}}},
@@ -229,7 +230,6 @@ async def test_a_running_victim_is_evicted_when_its_budget_allows(rig):
         await rig.api.create(path, budget)
         await rig.wait_for(path, lambda found: found and found[0].get("status", {}).get("expectedPods") == 1)
 
-        other = await write(evict(pod, uid="11111111-1111-1111-1111-111111111111"))
         pending = asyncio.ensure_future(write(evict(pod)))
         events = "/api/v1/namespaces/default/events"
         await write(RecordEvent(pod.uid, pod.namespace, pod.name, "Waits", "for its budget"))

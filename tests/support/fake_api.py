@@ -341,7 +341,8 @@ def _uid_conflict(wanted: str | None, obj: Json) -> web.Response | None:
     real = obj["metadata"]["uid"]
     if wanted in (None, real):
         return None
-    return _status(409, f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}")
+    text = f"the UID in the precondition ({wanted}) does not match the UID in record ({real})"
+    return _status(409, f"Operation cannot be fulfilled on Pod: {text}")
 
 
 def _shown(request: web.Request, obj: Json) -> Json:
