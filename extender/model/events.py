@@ -121,25 +121,25 @@ class PriorityClassGone(msgspec.Struct, frozen=True):
     name: str
 
 
-class PodSeen(msgspec.Struct, frozen=True):
+class PodSeen(msgspec.Struct, frozen=True, gc=False):
     """A pod that names a queue was created or changed."""
 
     pod: Pod
 
 
-class PodGone(msgspec.Struct, frozen=True):
+class PodGone(msgspec.Struct, frozen=True, gc=False):
     """A pod left the API server, or our selection of it."""
 
     uid: PodUid
 
 
-class NodeSeen(msgspec.Struct, frozen=True):
+class NodeSeen(msgspec.Struct, frozen=True, gc=False):
     """A node joined or changed in something we read."""
 
     node: Node
 
 
-class NodeGone(msgspec.Struct, frozen=True):
+class NodeGone(msgspec.Struct, frozen=True, gc=False):
     """A node was deleted."""
 
     name: NodeName

@@ -1,4 +1,7 @@
-"""Pods and nodes as flat records: only what decides, names and amounts already parsed."""
+"""Pods and nodes as flat records: only what decides, names and amounts already parsed.
+
+There are tens of thousands of them and none can be part of a cycle, so the collector does not look at them (``gc``).
+"""
 
 import msgspec
 
@@ -28,7 +31,7 @@ POD_GROUP_MIN_COUNT = "cohort-extender.io/pod-group-min-count"
 """How few pods of a group of like pods may start (partial admission); the reference has no such word for groups."""
 
 
-class Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True, gc=False):
     """The controller that owns a pod."""
 
     kind: str
@@ -36,7 +39,7 @@ class Owner(msgspec.Struct, frozen=True):
     uid: str
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, gc=False):
     """One pod that names a queue, as the API server last showed it.
 
     ``managed``: it carries our label. ``adopted``: it arrived ungated and was taken in afterwards.
@@ -87,7 +90,7 @@ class Pod(msgspec.Struct, frozen=True):
         return self.phase in ("Succeeded", "Failed") or (self.deleting and self.node is None)
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node: its labels, taints and what it can give, in canonical units."""
 
     name: NodeName

@@ -22,7 +22,7 @@ Labels = tuple[tuple[str, str], ...]
 """Labels or a nodeSelector, sorted by key."""
 
 
-class Taint(msgspec.Struct, frozen=True):
+class Taint(msgspec.Struct, frozen=True, gc=False):
     """A taint of a flavor's nodes; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
@@ -30,7 +30,7 @@ class Taint(msgspec.Struct, frozen=True):
     effect: str = "NoSchedule"
 
 
-class Toleration(msgspec.Struct, frozen=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False):
     """A toleration of a pod or a flavor; empty ``key`` and ``effect`` are wildcards."""
 
     key: str = ""
@@ -40,7 +40,7 @@ class Toleration(msgspec.Struct, frozen=True):
     seconds: int | None = None
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False):
     """One match expression: *key* stands in *operator* to *values* (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
 
     key: str
