@@ -48,7 +48,7 @@ class HeadReport(msgspec.Struct, frozen=True):
 
 
 class CycleReport(msgspec.Struct, frozen=True):
-    """One cycle in full: heads, their order per root, admissions, victims with preemptor and reason, and the rest."""
+    """One cycle in full: heads, their order per root, admissions, victims with preemptor and reason, others."""
 
     heads: dict[WorkloadUid, HeadReport]
     order: dict[str, list[WorkloadUid]]
@@ -58,7 +58,7 @@ class CycleReport(msgspec.Struct, frozen=True):
 
 
 class Entry:
-    """A head within a cycle. ``waits``: enough that victims leave which were chosen before, for others or for itself."""
+    """A head within a cycle. ``waits``: it is enough that victims leave which were chosen before."""
 
     __slots__ = ("assignment", "outcome", "pending", "plan", "shares", "state", "victims", "waits")
 
@@ -148,7 +148,7 @@ class Cycle:
         return entry
 
     def keep(self, state: ClusterQueueState) -> Entry | None:
-        """The head of *state*, for which room is held, if it fits once all victims have left; None: the hold is void."""
+        """The head for which *state* holds room, if it fits once all victims have left; None: the hold is void."""
         hold = state.hold
         assert hold is not None
         entry = Entry(state, hold.pending, state.plan(hold.pending.shape, self.flavors))

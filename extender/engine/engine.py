@@ -2,8 +2,11 @@
 
 from itertools import islice
 
-from extender.engine import explain, ledger
+from extender.engine import explain, ledger, views
+from extender.engine.check import violations
 from extender.engine.cycle import Cycle, CycleReport, Entry, Outcome
+from extender.engine.digest import Digest
+from extender.engine.fork import fork
 from extender.engine.hierarchy import Charge, Tree
 from extender.engine.preemption.candidates import Victim
 from extender.engine.queues import Pending
@@ -11,7 +14,7 @@ from extender.engine.state import ClusterQueueState, Hold
 from extender.engine.world import World
 from extender.model.effects import Admit, EngineEffect, Evict, EvictionReason
 from extender.model.events import EngineEvent
-from extender.model.names import WorkloadUid
+from extender.model.names import ClusterQueueName, CohortName, WorkloadUid
 from extender.model.policy import Policy
 from extender.model.quota import LocalQueue
 from extender.model.reasons import Reason, ReasonCode, reason
@@ -29,6 +32,7 @@ class Engine:
 
     def __init__(self, policy: Policy) -> None:
         self._world = World(policy)
+        self._digest = Digest()
         self._cycle = 0
 
     @property
@@ -108,13 +112,13 @@ class Engine:
         if not heads:
             world.awake.pop(tree, None)
             return
-        holders = [world.states[name] for name in sorted(tree.holders)] if tree.holders else ()
+        holders = [world.states[name] for name in sorted(tree.holders)] if tree.holders else []
         cycle = Cycle(number=self._cycle, policy=world.policy, flavors=world.flavors, holders=holders)
-        kept = self._keep(cycle, holders) if holders else []
+        kept = self._keep(cycle, holders)
         owners = {entry.state for entry in kept}
-        entries = [cycle.nominate(state, head) for state, head in heads if state not in owners]
+        entries = kept + [cycle.nominate(state, head) for state, head in heads if state not in owners]
         moved = False
-        for entry in cycle.run(kept, entries):
+        for entry in cycle.run(kept, entries[len(kept) :]):
             if entry.outcome is Outcome.ADMITTED:
                 self._admit(entry, now_ms, effects)
                 moved = True
@@ -122,20 +126,28 @@ class Engine:
                 looked[entry.key[2]] = None
             if report is not None:
                 _note(report, tree, entry)
-        tree.reserved = [(cell.fr, kept_back, entry.key[2]) for entry, cell, kept_back in cycle.reserved]
+        if report is not None:
+            report.preempted.extend(
+                (victim.charge.workload.uid, entry.key[2], victim.reason.value) for entry, victim in cycle.evictions
+            )
+        tree.reserved = [(cell.fr, amount, entry.key[2]) for entry, cell, amount in cycle.reserved]
+        moved = self._settle_outcomes(tree, cycle, entries, effects) or moved
+        if moved:
+            tree.seen.clear()
+        elif self._known(tree, entries):
+            world.awake.pop(tree, None)
+
+    def _settle_outcomes(self, tree: Tree, cycle: Cycle, entries: list[Entry], effects: list[EngineEffect]) -> bool:
+        """Evict the victims and put back the heads that did not get in; True if anything changed."""
+        moved = False
         for entry, victim in cycle.evictions:
-            if report is not None:
-                report.preempted.append((victim.charge.workload.uid, entry.key[2], victim.reason.value))
             if not victim.charge.evicted:
                 moved = True
                 self._preempt(entry, victim, effects)
-        for entry in (*kept, *entries):
+        for entry in entries:
             if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle):
                 moved = True
-        if moved:
-            tree.seen.clear()
-        elif self._known(tree, [*kept, *entries]):
-            world.awake.pop(tree, None)
+        return moved
 
     def _known(self, tree: Tree, entries: list[Entry]) -> bool:
         """Whether the heads were in this very state before, with nothing moved since: going on is pointless."""
@@ -201,12 +213,14 @@ class Engine:
     ) -> None:
         charge.evicting = charge.evicted = True
         charge.preemptor = preemptor
+        self._world.touched[charge.workload.uid] = None
         ledger.rerank(charge)
         effects.append(Evict(charge.workload.uid, preemptor, why, message))
 
     def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle) -> bool:
         """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""
         pending, state, outcome = entry.pending, entry.state, entry.outcome
+        self._world.touched[entry.key[2]] = None
         keeps = outcome in (Outcome.SKIPPED, Outcome.NO_CANDIDATES)
         pending.progress = entry.assignment.progress if keeps else None
         pending.progress_cycle = self._cycle
@@ -266,6 +280,50 @@ class Engine:
     def workload(self, uid: WorkloadUid) -> Workload | None:
         """*uid* as the world last showed it."""
         return self._world.workloads.get(uid)
+
+    def cluster_queue_names(self) -> list[ClusterQueueName]:
+        """Every cluster queue that exists or still holds something, by name."""
+        return sorted(self._world.states)
+
+    def view(self, name: ClusterQueueName) -> views.ClusterQueueView:
+        """The cluster queue *name*. Raises: KeyError, when nothing is known of it."""
+        return views.cluster_queue_view(self._world, name)
+
+    def cohort_names(self) -> list[CohortName]:
+        """Every cohort, those without an object too, by name."""
+        return sorted(self._world.hierarchy.cohorts)
+
+    def cohort_view(self, name: CohortName) -> views.CohortView:
+        """The cohort *name*. Raises: KeyError, when nothing names it."""
+        return views.cohort_view(self._world, name)
+
+    def tree(self) -> tuple[views.TreeView, ...]:
+        """Every tree, for drawing."""
+        return views.forest(self._world)
+
+    def workloads_of(self, name: ClusterQueueName) -> list[views.Waiting]:
+        """What waits in *name*, in order, with its place in line. Raises: KeyError, when nothing is known of it."""
+        return views.waiting(self._world, name)
+
+    def running_in(self, name: ClusterQueueName) -> list[views.Running]:
+        """What holds quota of *name*, the last to be taken first. Raises: KeyError, when nothing is known of it."""
+        return views.running(self._world, name)
+
+    # -- the state as a whole ----------------------------------------------------------------------------------
+
+    def digest(self) -> bytes:
+        """16 bytes, equal for equal states. Cost: O(workloads that changed since the last digest + quota objects)."""
+        return self._digest.of(self._world)
+
+    def fork(self) -> "Engine":
+        """An engine in the same state, independent from now on. Cost: O(nodes + workloads)."""
+        made = Engine(self.policy)
+        made._world, made._digest, made._cycle = fork(self._world), self._digest.fork(), self._cycle
+        return made
+
+    def check(self) -> list[str]:
+        """Which invariants do not hold, everything recomputed from scratch; empty if all is well."""
+        return violations(self._world)
 
 
 def _parts(entry: Entry) -> tuple[PodSetAssignment, ...]:

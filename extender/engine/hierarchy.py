@@ -178,13 +178,16 @@ class Charge:
 class Tree:
     """A root with everything below it; ``cyclic`` ones have no usable root and decide nothing.
 
-    ``ready`` names the active leaves that may have a head, ``parked`` those with parked workloads; ``seen`` are the states of the heads since something last
-    moved, by which the cycle knows that going on is pointless. ``holders`` keep room for a preemptor; ``reserved`` is
-    what the last cycle kept for heads that found no victims. ``keepers`` are the cells that keep quota from others.
+    ``ready`` names the active leaves that may have a head, ``parked`` those with parked workloads, ``holders`` those
+    that keep room for a preemptor. ``seen`` are the states of the heads since something last moved, by which the cycle
+    knows that going on is pointless. ``reserved`` is what the last cycle kept for heads that found no victims,
+    ``keepers`` are the cells that keep quota from others.
+    ``excused``: facts, not decisions, may have taken it above its quota.
     """
 
     __slots__ = (
         "cyclic",
+        "excused",
         "holders",
         "keepers",
         "leaves",
@@ -203,6 +206,7 @@ class Tree:
         self.leaves = [member for member in members if isinstance(member, Leaf)]
         self.cyclic = cyclic
         self.stale = False
+        self.excused = True
         self.ready: dict[ClusterQueueName, None] = {}
         self.parked: dict[ClusterQueueName, None] = {}
         self.holders: dict[ClusterQueueName, None] = {}

@@ -23,9 +23,10 @@ OrderKey = tuple[int, int, WorkloadUid]
 class Shape:
     """What decides a verdict: priority and pod sets. One object per distinct value, so it is compared by identity."""
 
-    __slots__ = ("pod_sets", "priority")
+    __slots__ = ("digest", "pod_sets", "priority")
 
     def __init__(self, priority: int, pod_sets: tuple[PodSet, ...]) -> None:
+        self.digest: bytes | None = None
         self.priority = priority
         self.pod_sets = pod_sets
 
@@ -192,6 +193,18 @@ class PendingQueue:
         self.active += self.parked
         self.parked = 0
         return True
+
+    def adopt(self, bucket: Bucket, *, parked: bool) -> None:
+        """Take over a filled *bucket* whose shape is not in this queue yet."""
+        self.buckets[bucket.shape] = bucket
+        bucket.heap = sorted(pending.key for pending in bucket.members.values())
+        bucket.parked = parked
+        self._order = None
+        if parked:
+            self.parked += len(bucket.members)
+        else:
+            self.active += len(bucket.members)
+            self._enter(bucket, bucket.heap[0])
 
     def _enter(self, bucket: Bucket, key: OrderKey) -> None:
         bucket.entry = key

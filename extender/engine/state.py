@@ -40,7 +40,7 @@ class Hold:
 
 
 class ClusterQueueState:
-    """A cluster queue. ``inactive`` says why it decides nothing, empty if it does; ``hold`` is room kept for its head."""
+    """A cluster queue. ``inactive``: why it decides nothing, empty if it does; ``hold``: room kept for its head."""
 
     __slots__ = ("_plans", "_scan", "hold", "inactive", "leaf", "name", "pending", "strict")
 

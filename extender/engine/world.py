@@ -1,17 +1,11 @@
-"""What is known: every fact taken in at once, and the places of all workloads that follow from the facts.
+"""What is known: every fact is taken in at once, in any order; what it refers to may be missing for now.
 
-A workload is in one of three places: *charged* to a cluster queue, *in line* in one, or *blocked*, that is kept out of
-line by something other than quota. Facts may come in any order; what they refer to may be missing for now.
-Source: ordering specification, sections 1 and 6; quota specification, sections 6 to 8.
+Source: ordering specification, section 6; quota specification, sections 2, 7 and 8.
 """
 
-from collections.abc import Iterable
-
 from extender.engine import ledger
-from extender.engine.hierarchy import Cell, Charge, Hierarchy, Leaf, Tree
-from extender.engine.matching import selects
-from extender.engine.queues import Pending, Shape
-from extender.engine.state import ClusterQueueState, Hold
+from extender.engine.hierarchy import Cell, Charge, Leaf
+from extender.engine.places import Places, flavors_of
 from extender.model.events import (
     AdmissionRefused,
     ClusterQueueGone,
@@ -39,38 +33,12 @@ from extender.model.names import (
     Namespace,
     WorkloadUid,
 )
-from extender.model.policy import Policy
 from extender.model.quota import ClusterQueue, Cohort, Labels, LocalQueue, ResourceFlavor, StopPolicy
-from extender.model.reasons import Reason, ReasonCode, reason
-from extender.model.workload import Admission, PodSet, Workload
-
-_SHAPES_KEPT = 4096
-NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-"""The API server puts it on every namespace."""
+from extender.model.workload import Admission, Workload
 
 
-class World:
-    """All facts and all places. ``awake`` are the trees in which another cycle may change something."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.hierarchy = Hierarchy()
-        self.states: dict[ClusterQueueName, ClusterQueueState] = {}
-        self.flavors: dict[FlavorName, ResourceFlavor] = {}
-        self.cohorts: dict[CohortName, Cohort] = {}
-        self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
-        self.namespaces: dict[Namespace, Labels] = {}
-        self.workloads: dict[WorkloadUid, Workload] = {}
-        self.pending: dict[WorkloadUid, Pending] = {}
-        self.charges: dict[WorkloadUid, Charge] = {}
-        self.awake: dict[Tree, None] = {}
-        self.drains: dict[WorkloadUid, None] = {}
-        self._shapes: dict[tuple[int, tuple[PodSet, ...]], Shape] = {}
-        self._flavor_users: dict[FlavorName, dict[ClusterQueueName, None]] = {}
-        self._by_local_queue: dict[LocalQueueKey, dict[WorkloadUid, None]] = {}
-        self._ways_in: dict[ClusterQueueName, dict[LocalQueueKey, None]] = {}
-
-    # -- facts -------------------------------------------------------------------------------------------------
+class World(Places):
+    """All facts."""
 
     def apply(self, event: EngineEvent) -> None:
         """Take *event* in. Never fails on odd order; to be told twice changes nothing."""
@@ -134,12 +102,12 @@ class World:
         self._sweep(state)
 
     def _index_flavors(self, user: ClusterQueueName, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        for name in _flavors_of(old):
-            del self._flavor_users[name][user]
-            if not self._flavor_users[name]:
-                del self._flavor_users[name]
-        for name in _flavors_of(new):
-            self._flavor_users.setdefault(name, {})[user] = None
+        for name in flavors_of(old):
+            del self.flavor_users[name][user]
+            if not self.flavor_users[name]:
+                del self.flavor_users[name]
+        for name in flavors_of(new):
+            self.flavor_users.setdefault(name, {})[user] = None
 
     def _cohort_seen(self, spec: Cohort) -> None:
         if self.cohorts.get(spec.name) != spec:
@@ -156,7 +124,7 @@ class World:
             self._flavor_changed(flavor.name)
 
     def _flavor_changed(self, name: FlavorName) -> None:
-        for user in self._flavor_users.get(name, ()):
+        for user in self.flavor_users.get(name, ()):
             self.states[user].renew()
             self.hierarchy.touch(self.states[user].leaf)
 
@@ -167,9 +135,9 @@ class World:
             return
         self._unlink(old)
         self.local_queues[key] = local_queue
-        self._ways_in.setdefault(local_queue.cluster_queue, {})[key] = None
+        self.ways_in.setdefault(local_queue.cluster_queue, {})[key] = None
         self.state(local_queue.cluster_queue)
-        members = self._by_local_queue.get(key, {})
+        members = self.by_local_queue.get(key, {})
         for uid in members:
             self._place_pending(uid)
         if local_queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:
@@ -179,16 +147,16 @@ class World:
         old = self.local_queues.pop(key, None)
         if old is not None:
             self._unlink(old)
-            for uid in self._by_local_queue.get(key, ()):
+            for uid in self.by_local_queue.get(key, ()):
                 self._place_pending(uid)
             self._sweep(self.states[old.cluster_queue])
 
     def _unlink(self, local_queue: LocalQueue | None) -> None:
         if local_queue is not None:
-            ways_in = self._ways_in[local_queue.cluster_queue]
+            ways_in = self.ways_in[local_queue.cluster_queue]
             del ways_in[LocalQueueKey(local_queue.namespace, local_queue.name)]
             if not ways_in:
-                del self._ways_in[local_queue.cluster_queue]
+                del self.ways_in[local_queue.cluster_queue]
 
     def _namespace_changed(self, name: Namespace, labels: Labels | None) -> None:
         if self.namespaces.get(name) == labels:
@@ -197,21 +165,20 @@ class World:
             del self.namespaces[name]
         else:
             self.namespaces[name] = labels
-        for key, members in self._by_local_queue.items():
+        for key, members in self.by_local_queue.items():
             if key.namespace == name:
                 for uid in members:
                     self._place_pending(uid)
-
-    # -- workloads ---------------------------------------------------------------------------------------------
 
     def _workload_seen(self, workload: Workload) -> None:
         uid = workload.uid
         old = self.workloads.get(uid)
         self.workloads[uid] = workload
+        self.touched[uid] = None
         if old is None or old.queue != workload.queue:
             if old is not None:
                 self._forget_member(old)
-            self._by_local_queue.setdefault(workload.queue, {})[uid] = None
+            self.by_local_queue.setdefault(workload.queue, {})[uid] = None
         charge = self.charges.get(uid)
         if workload.admission is not None:
             self._admission_seen(workload, workload.admission, charge)
@@ -260,37 +227,11 @@ class World:
                 usage[cell] = usage.get(cell, 0) + amounts.get(resource, 0)
         return tuple(usage.items())
 
-    def enter(self, charge: Charge) -> None:
-        """Charge it; a queue that is being drained has it evicted."""
-        uid = charge.workload.uid
-        self.charges[uid] = charge
-        ledger.charge(charge)
-        if self.drained(charge) is not None:
-            self.drains[uid] = None
-
-    def drained(self, charge: Charge) -> StopPolicy | LocalQueue | None:
-        """The LocalQueue that drains it, HOLD_AND_DRAIN if its cluster queue does, else None."""
-        spec = charge.leaf.spec
-        if spec is not None and spec.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-            return StopPolicy.HOLD_AND_DRAIN
-        local_queue = self.local_queues.get(charge.workload.queue)
-        if local_queue is not None and local_queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-            return local_queue
-        return None
-
-    def release(self, charge: Charge) -> None:
-        """Give its quota back and wake its tree."""
-        uid = charge.workload.uid
-        del self.charges[uid]
-        self.drains.pop(uid, None)
-        ledger.release(charge)
-        self.wake(charge.leaf)
-        self._sweep(self.states[ClusterQueueName(charge.leaf.name)])
-
     def _workload_gone(self, uid: WorkloadUid) -> None:
         old = self.workloads.pop(uid, None)
         if old is None:
             return
+        self.touched[uid] = None
         self._forget_member(old)
         charge = self.charges.get(uid)
         if charge is not None:
@@ -299,10 +240,10 @@ class World:
             self._drop_pending(uid)
 
     def _forget_member(self, workload: Workload) -> None:
-        members = self._by_local_queue[workload.queue]
+        members = self.by_local_queue[workload.queue]
         del members[workload.uid]
         if not members:
-            del self._by_local_queue[workload.queue]
+            del self.by_local_queue[workload.queue]
 
     def _admission_refused(self, uid: WorkloadUid) -> None:
         charge = self.charges.get(uid)
@@ -313,213 +254,10 @@ class World:
     def _eviction_refused(self, uid: WorkloadUid) -> None:
         charge = self.charges.get(uid)
         if charge is not None and charge.evicting:
+            self.touched[uid] = None
             charge.evicting, charge.preemptor = False, None
             charge.evicted = charge.workload.evicted
             ledger.rerank(charge)
             if self.drained(charge) is not None:
                 self.drains[uid] = None
             self.wake(charge.leaf)
-
-    # -- places ------------------------------------------------------------------------------------------------
-
-    def _wait(self, workload: Workload) -> None:
-        """Put *workload* where it has to wait; one that waits already moves only if something decisive changed."""
-        pending = self.pending.get(workload.uid)
-        shape = self._shape(workload)
-        if pending is not None:
-            old = pending.workload
-            pending.workload = workload
-            same = pending.shape is shape and old.created_ms == workload.created_ms
-            if same and old.queue == workload.queue and old.held == workload.held:
-                return
-            state = self._home(pending)
-            sticky = state is not None and state.pending.sticky is pending
-            self._take_out(pending)
-            pending.victims = {}
-            if not same:
-                pending.shape, pending.progress = shape, None
-                pending.key = (-workload.priority, workload.created_ms, workload.uid)
-            self._place(pending)
-            if sticky and pending.bucket is not None and self._home(pending) is state and state is not None:
-                state.pending.sticky = pending
-            return
-        pending = self.pending[workload.uid] = Pending(workload, shape)
-        self._place(pending)
-
-    def _shape(self, workload: Workload) -> Shape:
-        key = (workload.priority, workload.pod_sets)
-        shape = self._shapes.get(key)
-        if shape is None:
-            if len(self._shapes) >= _SHAPES_KEPT + 2 * len(self.pending):
-                self._shapes = {(one.shape.priority, one.shape.pod_sets): one.shape for one in self.pending.values()}
-            shape = self._shapes[key] = Shape(*key)
-        return shape
-
-    def _place(self, pending: Pending) -> None:
-        """Into the line of its cluster queue, or out of it with the reason."""
-        workload = pending.workload
-        local_queue = self.local_queues.get(workload.queue)
-        pending.blocked = self._obstacle(workload, local_queue)
-        pending.cluster_queue = None if local_queue is None else local_queue.cluster_queue
-        if local_queue is None:
-            return
-        state = self.states[local_queue.cluster_queue]
-        if pending.blocked is not None:
-            state.pending.block(pending, pending.blocked)
-        elif state.pending.push(pending):
-            self.ready(state)
-        else:
-            tree = state.leaf.tree
-            assert tree is not None
-            tree.parked[state.name] = None
-
-    def _obstacle(self, workload: Workload, local_queue: LocalQueue | None) -> Reason | None:
-        """What other than quota keeps *workload* out of line."""
-        if workload.held is not None:
-            return workload.held
-        if local_queue is None:
-            return reason(ReasonCode.QUEUE_NOT_FOUND, queue=workload.queue.name, namespace=workload.queue.namespace)
-        if local_queue.stop_policy is not StopPolicy.NONE:
-            name = f"LocalQueue {local_queue.namespace}/{local_queue.name}"
-            return reason(ReasonCode.STOPPED, object=name, policy=local_queue.stop_policy.value)
-        spec = self.states[local_queue.cluster_queue].leaf.spec
-        if spec is not None and not selects(spec.namespace_selector, self._labels(workload.queue.namespace)):
-            return reason(ReasonCode.NAMESPACE_NOT_ALLOWED, namespace=workload.queue.namespace, cluster_queue=spec.name)
-        return None
-
-    def _labels(self, namespace: Namespace) -> dict[str, str]:
-        return {NAMESPACE_NAME_LABEL: namespace, **dict(self.namespaces.get(namespace, ()))}
-
-    def _place_again(self, name: ClusterQueueName) -> None:
-        for key in self._ways_in.get(name, ()):
-            for uid in self._by_local_queue.get(key, ()):
-                self._place_pending(uid)
-
-    def _place_pending(self, uid: WorkloadUid) -> None:
-        pending = self.pending.get(uid)
-        if pending is None:
-            return
-        local_queue = self.local_queues.get(pending.workload.queue)
-        home = None if local_queue is None else local_queue.cluster_queue
-        if home != pending.cluster_queue or self._obstacle(pending.workload, local_queue) != pending.blocked:
-            self._take_out(pending)
-            self._place(pending)
-
-    def _take_out(self, pending: Pending) -> None:
-        state = self._home(pending)
-        if state is not None:
-            state.pending.remove(pending)
-            if state.hold is not None and state.hold.pending is pending:
-                self.drop_hold(state)
-            self._sweep(state)
-
-    def _home(self, pending: Pending) -> ClusterQueueState | None:
-        return None if pending.cluster_queue is None else self.states.get(pending.cluster_queue)
-
-    def _drop_pending(self, uid: WorkloadUid) -> None:
-        pending = self.pending.pop(uid, None)
-        if pending is not None:
-            self._take_out(pending)
-
-    # -- trees -------------------------------------------------------------------------------------------------
-
-    def state(self, name: ClusterQueueName) -> ClusterQueueState:
-        """The cluster queue *name*, made inactive if nothing is known of it."""
-        found = self.states.get(name)
-        if found is None:
-            found = self.states[name] = ClusterQueueState(name, self.hierarchy.leaf(name))
-        return found
-
-    def _sweep(self, state: ClusterQueueState) -> None:
-        """A cluster queue that is gone is forgotten when nothing refers to it any more."""
-        leaf = state.leaf
-        if leaf.spec is None and not leaf.charges and not len(state.pending) and state.name not in self._ways_in:
-            self.hierarchy.forget_leaf(leaf)
-            del self.states[state.name]
-
-    def ready(self, state: ClusterQueueState) -> None:
-        """*state* may have a head."""
-        tree = state.leaf.tree
-        if tree is not None and not tree.stale and state.leaf.active:
-            tree.ready[state.name] = None
-            tree.seen.clear()
-            self.awake[tree] = None
-
-    def set_hold(self, state: ClusterQueueState, hold: Hold | None) -> None:
-        """Keep room for the head of *state*, or none any more."""
-        state.hold = hold
-        tree = state.leaf.tree
-        if tree is not None and hold is not None:
-            tree.holders[state.name] = None
-        elif tree is not None:
-            tree.holders.pop(state.name, None)
-
-    def drop_hold(self, state: ClusterQueueState) -> None:
-        """Nothing is kept for *state* any more: others may have it."""
-        self.set_hold(state, None)
-        self.wake(state.leaf)
-
-    def wake(self, leaf: Leaf) -> None:
-        """Something left the tree of *leaf*: everything parked in it may be tried again."""
-        tree = leaf.tree
-        if tree is None or tree.stale:
-            return
-        for name in tree.parked:
-            state = self.states.get(name)
-            if state is not None and state.pending.wake() and state.leaf.active:
-                tree.ready[name] = None
-        tree.parked.clear()
-        tree.seen.clear()
-        if tree.ready:
-            self.awake[tree] = None
-
-    def settle(self) -> None:
-        """Bring numbers up to the edges: every tree that changed is computed anew and woken."""
-        if self.hierarchy.settled:
-            return
-        for tree in self.hierarchy.settle(self._compute):
-            for leaf in tree.leaves:
-                state = self.states[ClusterQueueName(leaf.name)]
-                state.renew()
-                state.pending.wake()
-                if leaf.active and state.pending.active:
-                    tree.ready[state.name] = None
-                if state.hold is not None and leaf.active and all(fr in leaf.cells for fr in state.hold.usage):
-                    tree.holders[state.name] = None
-                else:
-                    state.hold = None
-            if tree.ready:
-                self.awake[tree] = None
-        self.awake = {tree: None for tree in self.awake if not tree.stale}
-
-    def _compute(self, tree: Tree) -> None:
-        for leaf in tree.leaves:
-            state = self.states[ClusterQueueName(leaf.name)]
-            state.inactive = self._inactive(leaf, cyclic=tree.cyclic)
-            leaf.active = not state.inactive
-        ledger.compute(tree)
-
-    def _inactive(self, leaf: Leaf, *, cyclic: bool) -> str:
-        """Why *leaf* decides nothing, empty if it does. Follows: quota specification, section 6."""
-        spec = leaf.spec
-        if spec is None:
-            return "it does not exist"
-        if spec.deleting:
-            return "it is being deleted"
-        if spec.misconfigured:
-            return spec.misconfigured
-        if spec.stop_policy is not StopPolicy.NONE:
-            return f"stopPolicy is {spec.stop_policy.value}"
-        missing = [name for name in _flavors_of(spec) if name not in self.flavors]
-        if missing:
-            return f"FlavorNotFound {', '.join(missing)}"
-        if spec.admission_checks:
-            return f"AdmissionCheckNotFound {', '.join(spec.admission_checks)}"
-        if cyclic:
-            return f"CohortCycle above cohort {spec.cohort}"
-        return ""
-
-
-def _flavors_of(spec: ClusterQueue | None) -> Iterable[FlavorName]:
-    groups = () if spec is None else spec.resource_groups
-    return dict.fromkeys(flavor.flavor for group in groups for flavor in group.flavors)

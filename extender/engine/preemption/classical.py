@@ -112,7 +112,7 @@ def _owns(amounts: list[tuple[Cell | None, int]]) -> tuple[bool, list[tuple[Cell
 
 
 def _borrowers(cohort: CohortNode, visited: Node, needs: dict[FlavorResource, Cell]) -> list[Leaf]:
-    """Active cluster queues below *cohort* but outside of *visited* that are above quota, as is every cohort between."""
+    """Active cluster queues of *cohort*, but not of *visited*, above quota as is every cohort between."""
     found = []
     stack = [cohort]
     while stack:
