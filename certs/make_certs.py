@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def make(folder: Path, names: list[str], *, namespace: str, now: datetime) -> None:
-    """Write ``ca``, ``tls`` and ``client`` pairs into *folder*. *names*: host names and addresses besides the Services'."""
+    """Write ``ca``, ``tls`` and ``client`` pairs into *folder*. *names*: besides those of the Services."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = [folder / "ca.crt", folder / "ca.key"]
     if all(path.exists() for path in held):
