@@ -241,7 +241,7 @@ class Engine:
     def _await(self, entry: Entry, cycle: Cycle) -> None:
         """It waits for victims to leave: first in its line, and with its room held, as the policy says."""
         state, pending = entry.state, entry.pending
-        if not state.strict:
+        if not state.strict or self.policy.hold_for_preemptor:
             state.pending.sticky = pending
         going = [victim.charge for victim in entry.victims]
         if entry.waits:
