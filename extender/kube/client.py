@@ -205,18 +205,18 @@ class ApiClient:
         """
         asked = f"WATCH {path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
-        response: aiohttp.ClientResponse | None = None
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 response = await self._open("GET", path, params=params, accept=accept, timeout=timeout)
                 if response.status != 200:
-                    raise await self._refusal(response, asked)
-            yield self._lines(response, asked)
+                    async with response:
+                        raise await self._refusal(response, asked)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unreachable(asked, error) from error
+        try:
+            yield self._lines(response, asked)
         finally:
-            if response is not None:
-                response.close()
+            response.close()
 
     async def _lines(self, response: aiohttp.ClientResponse, asked: str) -> AsyncIterator[list[bytes]]:
         lines = Lines(LINE_BYTES_MAX)

@@ -1,7 +1,7 @@
 """The table of what we read: path, selectors, and the codec that turns objects into facts."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -17,9 +17,42 @@ from extender.kube.decode_quota import (
     PRIORITY_CLASSES,
 )
 from extender.kube.reflector import Codec
+from extender.model.errors import Gone
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
 KUEUE_VERSION: Final = "v1beta2"
+
+
+KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
+"""What we understand, newest first."""
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version] | None = None
+
+
+class Api(Protocol):
+    """What the discovery of versions needs of the client."""
+
+    async def get(self, path: str) -> bytes:
+        """The body of *path*."""
+
+
+async def kueue_version(api: Api) -> str:
+    """The newest version of Kueue's API that the cluster serves and we understand; ours, while it serves none.
+
+    Raises: ExtenderError, when the API server cannot be asked.
+    """
+    try:
+        group = msgspec.json.decode(await api.get(f"/apis/{KUEUE_GROUP}"), type=_Group)
+    except (Gone, msgspec.MsgspecError):
+        return KUEUE_VERSION
+    served = {one.version for one in group.versions or ()}
+    return next((version for version in KUEUE_VERSIONS if version in served), KUEUE_VERSION)
 
 
 class Resource(msgspec.Struct, frozen=True):

@@ -181,7 +181,8 @@ class Watcher:
         async with self._api.watch(
             resource.path, params=params, accept=resource.accept, silence_s=self._silence_s
         ) as stream:
-            machine.watch_opened(self._clock())
+            self._alive_s = self._clock()
+            machine.watch_opened(self._alive_s)
             self._clear_problem()
             async for lines in stream:
                 self._alive_s = self._clock()

@@ -8,7 +8,7 @@ import pytest
 
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
-from extender.kube.resources import everything, namespaces, pods, quota
+from extender.kube.resources import everything, kueue_version, namespaces, pods, quota
 from extender.kube.watch import Watcher
 from extender.model.events import NamespaceSeen, PodGone, PodSeen
 from tests.support.clock import FakeClock
@@ -287,3 +287,42 @@ def test_the_table_of_resources():
         "/api/v1/pods",
     ]
     assert table[-1].params == {"labelSelector": "a=b", "fieldSelector": "status.phase!=Failed"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        pytest.param(b'{"versions":[{"version":"v1beta1"},{"version":"v1beta2"}]}', "v1beta2", id="both"),
+        pytest.param(b'{"versions":[{"version":"v1beta1"}]}', "v1beta1", id="only the older"),
+        pytest.param(b'{"versions":null}', "v1beta2", id="none"),
+        pytest.param(b"<html>", "v1beta2", id="no answer to that"),
+    ],
+)
+async def test_the_version_of_the_quota_objects_is_what_the_cluster_serves(api, client, answer, want):
+    api.fail("LIST", "/apis/kueue", Fault(chunks=[answer]))
+
+    assert await kueue_version(client) == want
+
+
+async def test_before_the_crds_are_there_the_newest_version_is_expected(api, client):
+    api.missing.add("/apis/kueue.x-k8s.io")
+
+    assert await kueue_version(client) == "v1beta2"
+
+
+async def test_a_failure_of_ours_is_not_taken_for_one_of_the_server(api, client):
+    api.put(PODS, pod_json("p0"))
+    tries = []
+
+    def sink(facts):
+        tries.append(facts)
+        if len(tries) == 2:
+            raise TimeoutError
+
+    task = asyncio.create_task(Watcher(client, pods(), sink).run())
+    await until(lambda: api.watching(PODS) == 1)
+    api.put(PODS, pod_json("p1"))
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(task, 5)
+    assert len(tries) == 2

@@ -63,6 +63,8 @@ def target_of(path: str) -> Target:
     size = 2 if parts[0] == "api" else 3
     prefix, rest = "/" + "/".join(parts[:size]), parts[size:]
     namespace = ""
+    if not rest:  # discovery
+        return Target(prefix)
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     return Target(f"{prefix}/{rest[0]}", namespace, *rest[1:3])
