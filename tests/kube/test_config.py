@@ -2,16 +2,19 @@
 
 import base64
 import datetime
+import os
 import ssl
 
 import pytest
 import yaml
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig, find_config, from_kubeconfig, in_cluster, tls_context
-from extender.model.errors import UserError
+from extender.model.errors import Unreachable, UserError
 
 WHOLE = """
 current-context: x
@@ -195,3 +198,66 @@ def test_certificates_that_cannot_be_used_are_told():
         tls_context(ClusterConfig(server="https://x", ca=b"no certificate"))
 
     assert "certificates for https://x cannot be used" in str(error.value)
+
+
+def authority(name):
+    """A CA of its own, and a server certificate for localhost that it signed."""
+    now = datetime.datetime.now(datetime.UTC)
+
+    def signed(subject, key, issuer, signer, *extensions):
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    root, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    localhost = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    ca = signed(who, root, who, root, x509.BasicConstraints(ca=True, path_length=None))
+    certificate = signed(x509.Name([]), leaf, who, root, localhost)
+    key = leaf.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return ca, certificate + key
+
+
+async def test_a_ca_that_is_replaced_is_trusted_without_a_restart(tmp_path):
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (tmp_path / "pair").write_bytes((old := authority("old"))[1])
+    served.load_cert_chain(tmp_path / "pair")
+    (tmp_path / "ca.crt").write_bytes(old[0])
+    os.utime(tmp_path / "ca.crt", ns=(1, 1))
+
+    async def answer(request):
+        response = web.json_response({})
+        response.force_close()
+        return response
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=served)
+    await site.start()
+    server = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    client = ApiClient(ClusterConfig(server=server, server_name="localhost", ca_file=str(tmp_path / "ca.crt")))
+    before = await client.get("/api")
+    (tmp_path / "pair").write_bytes((new := authority("new"))[1])
+    served.load_cert_chain(tmp_path / "pair")
+    with pytest.raises(Unreachable) as error:
+        await client.get("/api")
+    (tmp_path / "ca.crt").write_bytes(new[0])
+    after = await client.get("/api")
+    (tmp_path / "ca.crt").unlink()
+    still = await client.get("/api")
+    await client.close()
+    await runner.cleanup()
+
+    assert "CERTIFICATE_VERIFY_FAILED" in str(error.value)
+    assert (before, after, still) == (b"{}", b"{}", b"{}")

@@ -269,6 +269,13 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]"
         ("{namespaceSelector: {matchLabels: {a: 'b c'}}}", "spec.namespaceSelector.matchLabels: 'a': 'b c' is not a"),
         ("{fairSharing: {weight: -1}}", "spec.fairSharing.weight: -1 is negative; write 0 or more"),
         ("{fairSharing: {weight: 1n}}", "spec.fairSharing.weight: 1n is too small; write 0, or more than 1n"),
+        (
+            "{admissionChecksStrategy: {admissionChecks: [{name: c, onFlavors: [x]}]}, resourceGroups: "
+            + orjson.dumps(groups_of(("cpu", "f"))["resourceGroups"]).decode()
+            + "}",
+            "spec.admissionChecksStrategy.admissionChecks[0].onFlavors: 'x' is no flavor of this ClusterQueue",
+        ),
+        ({"admissionChecks": [f"c{i}" for i in range(65)]}, "spec.admissionChecksStrategy.admissionChecks: has 65"),
         ("[]", "spec: expected `object | null`, got `array`"),
     ],
 )
@@ -419,6 +426,16 @@ def test_a_flavor():
         ("{tolerations: [{key: g, tolerationSeconds: 1}]}", "spec.tolerations[0].tolerationSeconds: only with effect"),
         ("{topologyName: racks}", "spec.topologyName: needs at least one label in spec.nodeLabels"),
         ({"nodeLabels": {f"k{i}": "v" for i in range(9)}}, "spec.nodeLabels: has 9 labels; at most 8"),
+        ({"nodeTaints": [{"key": f"k{i}", "effect": "NoExecute"} for i in range(9)]}, "spec.nodeTaints: has 9 taints"),
+        ({"tolerations": [{"key": "k"}] * 9}, "spec.tolerations: has 9 tolerations; at most 8"),
+        ("{nodeTaints: [{key: g, value: a b, effect: NoExecute}]}", "spec.nodeTaints[0].value: 'a b' is not a label"),
+        (
+            "{tolerations: [{key: g, operator: Near}]}",
+            "spec.tolerations[0].operator: 'Near' is unknown; write Equal or",
+        ),
+        ("{tolerations: [{key: a b}]}", "spec.tolerations[0].key: 'a b' is not a label key"),
+        ("{tolerations: [{key: g, value: a b}]}", "spec.tolerations[0].value: 'a b' is not a label value"),
+        ("{tolerations: [{key: g, effect: Never}]}", "spec.tolerations[0].effect: 'Never' is unknown"),
         ({"nodeLabels": ["gpu"]}, "spec.nodeLabels: expected `object`, got `array`"),
     ],
 )
