@@ -6,13 +6,14 @@ same and takes over in the pass after it has the lease.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import structlog
 
 from extender.engine.engine import Engine
-from extender.model.effects import Admit, Effect, Evict, EvictPod, RecordEvent, UngatePod
+from extender.model.effects import Admit, Effect, Evict, EvictPod, RecordEvent, SetQueueStatus, UngatePod
 from extender.model.events import (
     EngineEvent,
     Event,
@@ -23,11 +24,16 @@ from extender.model.events import (
 from extender.model.names import WorkloadUid
 from extender.pods.books import Books
 from extender.pods.conditions import Conditions
+from extender.status import Statuses
 
 PACE_S = 0.005
 """Facts that arrive within this time share a pass."""
 IDLE_S = 1.0
 """How long the loop sleeps at most: conditions and status are looked at this often."""
+STATUS_MS = 1_000
+"""How often the status of queues is looked at."""
+EXPLAINED_MAX = 50
+"""How many workloads that no pass has looked at are given a reason in one round."""
 
 log = structlog.get_logger()
 
@@ -69,7 +75,10 @@ class Driver:
         self._submit = submit
         self._clock_ms = clock_ms
         self._meter = meter
+        self._statuses = Statuses(engine, fair=bool(engine.policy.fair_sharing))
+        self._statuses_ms = 0
         self._conditions = Conditions()
+        self._unexplained: dict[WorkloadUid, None] = {}
         self._leading = False
         self._wake = asyncio.Event()
         self._wake_at_ms: int | None = None
@@ -88,8 +97,12 @@ class Driver:
         match event:
             case WorkloadGone(uid):
                 self._conditions.drop(uid)
+                self._unexplained.pop(uid, None)
             case WorkloadSeen(workload) if workload.admission is not None:
                 self._conditions.note(workload.uid, None, self._clock_ms())
+                self._unexplained.pop(workload.uid, None)
+            case WorkloadSeen(workload):
+                self._unexplained[workload.uid] = None
             case _:
                 pass
 
@@ -116,6 +129,9 @@ class Driver:
             case EvictPod(workload=workload, namespace=namespace, name=name):
                 log.warning("eviction_refused", namespace=namespace, pod=name, cause=cause)
                 self._tell(EvictionRefused(workload, cause))
+            case SetQueueStatus():
+                self._statuses.forget(effect)
+                return
             case _:
                 log.info("write_refused", effect=type(effect).__name__, cause=cause)
                 return
@@ -131,7 +147,9 @@ class Driver:
                 for effect in [*self.books.adoptions(), *self.books.finish()]:
                     self._submit(effect)
                 self.decide()
+                self._explain()
                 self._write_conditions()
+                self._write_statuses()
 
     async def _rest(self) -> None:
         now_ms = self._clock_ms()
@@ -160,12 +178,14 @@ class Driver:
                     self._evict(effect)
         for uid, why in result.reasons:
             self._conditions.note(uid, why, now_ms)
+            self._unexplained.pop(uid, None)
         admitted = any(isinstance(effect, Admit) for effect in result.effects)
         self._meter.attempt(admitted=admitted, seconds=asyncio.get_running_loop().time() - started)
 
     def _admit(self, admit: Admit, now_ms: int) -> None:
         workload, queue = self.engine.workload(admit.uid), admit.admission.cluster_queue
         log.info("workload_admitted", workload=self._name(admit.uid), cluster_queue=queue)
+        self._statuses.touch([queue])
         if workload is not None:
             self._meter.admitted(queue, waited_s=max(0, now_ms - workload.created_ms) / 1000)
         for write in self.books.admit(admit):
@@ -192,7 +212,24 @@ class Driver:
         workload = self.engine.workload(uid)
         return workload.name if workload else str(uid)
 
+    def _explain(self) -> None:
+        """Give a reason to those that wait unseen, behind the head of a StrictFIFO queue for example."""
+        now_ms = self._clock_ms()
+        for uid in list(itertools.islice(self._unexplained, EXPLAINED_MAX)):
+            del self._unexplained[uid]
+            why = self.engine.reason_of(uid)
+            if why is not None:
+                self._conditions.note(uid, why, now_ms)
+
     def _write_conditions(self) -> None:
         for uid, why in self._conditions.due(self._clock_ms()):
             for effect in self.books.condition(uid, why):
                 self._submit(effect)
+
+    def _write_statuses(self) -> None:
+        now_ms = self._clock_ms()
+        if now_ms - self._statuses_ms < STATUS_MS:
+            return
+        self._statuses_ms = now_ms
+        for effect in self._statuses.due(now_ms):
+            self._submit(effect)
