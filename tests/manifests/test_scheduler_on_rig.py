@@ -17,7 +17,7 @@ from extender.model.pods import MARKER_RESOURCE
 from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
-from tests.manifests.cluster import MANIFESTS
+from tests.manifests.cluster import MANIFESTS, eventually
 from tests.rig import NodePool, Rig
 from tests.serve.doubles import FakeHealth, FakePlacement
 
@@ -177,3 +177,31 @@ async def test_a_scheduler_that_does_not_know_us_never_places_a_marked_pod(rig: 
 
     assert f"Insufficient {MARKER_RESOURCE}" in condition["message"]
     assert recorder.placement.asked == []
+
+
+async def test_a_second_scheduler_serves_queued_pods_with_its_own_account(rig: Rig, recorder: Recorder) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cohort-system"}}
+    built = await rig.kubectl("kustomize", MANIFESTS / "scheduler" / "second")
+    await rig.kubectl("apply", "-f", "-", input=yaml.safe_dump(namespace))
+    objects = [each for each in yaml.safe_load_all(built) if each["kind"] != "Deployment"]
+    await rig.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+    config = yaml.safe_load((MANIFESTS / "scheduler" / "second" / "scheduler-config.yaml").read_text())
+    (extender,) = config["extenders"]
+    extender["urlPrefix"] = f"https://127.0.0.1:{recorder.port}/scheduler"
+    extender["tlsConfig"]["caFile"] = str(rig.directory / "extender-ca.crt")
+    account = await rig.service_account_kubeconfig("cohort-system", "cohort-scheduler")
+    await rig.start_scheduler(config, name="cohort-scheduler", user_config=account)
+    queued = pod("queued", marked=True)
+    queued["metadata"]["annotations"] = {"kueue.x-k8s.io/queue-name": "a"}
+
+    async def sent_there() -> bool:
+        made = await rig.api.request("POST", PODS, body=queued, params={"dryRun": "All"})
+        return bool(made["spec"]["schedulerName"] == "cohort-scheduler")
+
+    await eventually(sent_there, what="the policy of the second scheduler")
+    await rig.api.create(PODS, queued)
+
+    assert await runs(rig, "queued")
+    assert {question.pod.queue for question in recorder.placement.asked} == {"a"}
+    leases = await rig.api.list("/apis/coordination.k8s.io/v1/namespaces/cohort-system/leases")
+    assert [lease["metadata"]["name"] for lease in leases] == ["cohort-scheduler"]

@@ -239,3 +239,25 @@ async def test_we_are_called_about_updates_of_our_marks_only(rig: Rig, served: S
     assert served.calls["validate"] == called
     assert bool(said) is bool(called)
     assert case.refusal in said
+
+
+@pytest.mark.parametrize("arguments", [("--server-side",), ()], ids=["server-side apply", "client-side apply"])
+async def test_the_bundle_outlives_another_apply_of_the_manifests(rig: Rig, arguments: tuple[str, ...]) -> None:
+    copies = list(yaml.safe_load_all((MANIFESTS / "base" / "webhooks.yaml").read_text()))
+    for copy in copies:
+        copy["metadata"]["name"] = "copy"
+    text = yaml.safe_dump_all(copies)
+    publisher = Publisher(CertApi(rig.api), name="copy")
+    try:
+        await rig.kubectl("apply", *arguments, "-f", "-", input=text)
+        written = await publisher.publish(b"bundle")
+        copies[0]["webhooks"][0]["timeoutSeconds"] = 5
+        await rig.kubectl("apply", *arguments, "-f", "-", input=yaml.safe_dump_all(copies))
+        again = await publisher.publish(b"bundle")
+        found = await rig.api.get(f"{HOOKS}/mutatingwebhookconfigurations/copy")
+    finally:
+        await rig.kubectl("delete", "-f", "-", input=text)
+
+    assert (written, again) == (2, 0)
+    assert found["webhooks"][0]["timeoutSeconds"] == 5
+    assert {hook["clientConfig"]["service"]["name"] for hook in found["webhooks"]} == {"cohort-extender-webhook"}
