@@ -139,6 +139,8 @@ class Cycle:
         self.promises = Promises(holders)
         self._admitted: list[WorkloadUid] = []
         self._recomputing = False
+        self._same_as_assessed = policy.fit_means_all and not self.promises.leaving
+        self._searched: tuple[Entry, Cell, int, tuple[list[Victim], bool]] | None = None
 
     def nominate(self, state: ClusterQueueState, pending: Pending) -> Entry:
         """Assess one head against the ledger as it stands."""
@@ -211,12 +213,22 @@ class Cycle:
             entry.plan, counts=counts, simulate=simulate, progress=progress, only=only
         )
         if assignment.mode == PREEMPT and search:
-            entry.victims, entry.waits = self._search(entry, assignment.needs(), list(assignment.usage.items()))
+            entry.victims, entry.waits = self._search_all(entry, assignment)
         return assignment.mode == FIT or bool(entry.victims) or entry.waits
+
+    def _search_all(self, entry: Entry, assignment: Assignment) -> tuple[list[Victim], bool]:
+        """Victims for the whole assignment; those of the last simulation, if that asked the same question."""
+        usage = assignment.usage
+        if len(usage) == 1 and self._searched is not None:
+            (cell, amount), last = *usage.items(), self._searched
+            if last[0] is entry and last[1] is cell and last[2] == amount:
+                return last[3]
+        return self._search(entry, assignment.needs(), list(usage.items()))
 
     def _simulate(self, entry: Entry, cell: Cell, amount: int) -> tuple[Mode, int]:
         """How one amount that does not fit could be served by victims. Follows: flavor specification, section 4."""
         found, waits = self._search(entry, [cell], [(cell, amount)])
+        self._searched = (entry, cell, amount, (found, waits))
         if not found and not waits:
             return Mode.NO_CANDIDATES, level(cell, amount)[0]
         going = [victim.charge for victim in found] + (list(self.promises.leaving.values()) if waits else [])
@@ -289,6 +301,8 @@ class Cycle:
             self._recompute(entry)
         assignment = entry.assignment
         mode = assignment.mode
+        if mode == FIT and self._same_as_assessed:
+            return self._admit(entry)
         if mode == NO_FIT:
             return Outcome.NO_FIT
         if mode == PREEMPT and not entry.victims and not entry.waits:
@@ -299,21 +313,27 @@ class Cycle:
         if (mode != Mode.DEFERRED_FIT or self.policy.victims_hold_room) and not self._fits(entry):
             return Outcome.SKIPPED
         if mode == FIT and (not self.policy.victims_hold_room or self._fits_now(entry)):
-            self._admitted.append(entry.pending.workload.uid)
-            return Outcome.ADMITTED
+            return self._admit(entry)
         if mode == FIT:
             entry.waits = True
+        self._same_as_assessed = False
         for victim in entry.victims if mode == PREEMPT else ():
             self.gone[victim.charge.workload.uid] = victim.charge
             self.evictions.append((entry, victim))
         self.promises.promise(assignment.usage.items())
         return Outcome.PENDING_PREEMPTION
 
+    def _admit(self, entry: Entry) -> Outcome:
+        self._same_as_assessed = False
+        self._admitted.append(entry.pending.workload.uid)
+        return Outcome.ADMITTED
+
     def _overlaps(self, entry: Entry) -> bool:
         return any(victim.charge.workload.uid in self.gone for victim in entry.victims)
 
     def _recompute(self, entry: Entry) -> None:
         """Assess again as if all victims so far were gone, with the flavors it had."""
+        self._searched = None
         self._recomputing = True
         with self.promises.future(self.gone.values()):
             self._assess(entry, None, entry.flavors())
@@ -347,6 +367,7 @@ class Cycle:
         assert spec is not None
         if spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
             return
+        self._same_as_assessed = False
         for cell, amount in entry.assignment.usage.items():
             if entry.assignment.level > 0:
                 kept = amount if cell.limit is None else min(amount, cell.nominal + cell.limit - cell.usage)

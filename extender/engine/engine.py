@@ -11,6 +11,7 @@ from extender.engine.hierarchy import Charge, Tree
 from extender.engine.preemption.candidates import Victim
 from extender.engine.queues import Pending
 from extender.engine.state import ClusterQueueState, Hold
+from extender.engine.protection import may_preempt
 from extender.engine.world import World
 from extender.model.effects import Admit, EngineEffect, Evict, EvictionReason
 from extender.model.events import EngineEvent
@@ -272,6 +273,10 @@ class Engine:
         """Whether *uid* holds quota, assumed or confirmed."""
         return uid in self._world.charges
 
+    def may_preempt(self, preemptor: WorkloadUid, victim: WorkloadUid) -> bool:
+        """Whether quota rules let *victim* lose its node to *preemptor*."""
+        return may_preempt(self._world, preemptor, victim)
+
     def admission_of(self, uid: WorkloadUid) -> Admission | None:
         """The admission of *uid*, None if it holds no quota."""
         charge = self._world.charges.get(uid)
@@ -331,8 +336,8 @@ def _parts(entry: Entry) -> tuple[PodSetAssignment, ...]:
     return tuple(
         PodSetAssignment(
             plan.pod_set.name,
-            tuple(sorted((pick.resource, pick.cell.fr.flavor) for pick in picks)),
-            tuple(sorted((pick.resource, pick.amount) for pick in picks)),
+            tuple(sorted([(pick.resource, pick.cell.fr.flavor) for pick in picks])),
+            tuple(sorted([(pick.resource, pick.amount) for pick in picks])),
             count,
         )
         for plan, picks, count in zip(entry.plan.pod_sets, assignment.parts, assignment.counts, strict=True)

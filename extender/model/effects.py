@@ -23,14 +23,14 @@ class EvictionReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 
 
-class Admit(msgspec.Struct, frozen=True):
+class Admit(msgspec.Struct, frozen=True, gc=False):
     """Give this workload its quota: it is charged already (assumed)."""
 
     uid: WorkloadUid
     admission: Admission
 
 
-class Evict(msgspec.Struct, frozen=True):
+class Evict(msgspec.Struct, frozen=True, gc=False):
     """Stop this workload; it keeps its charge until it is gone. *preemptor* is None when a queue was stopped."""
 
     uid: WorkloadUid
@@ -42,7 +42,7 @@ class Evict(msgspec.Struct, frozen=True):
 EngineEffect = Admit | Evict
 
 
-class UngatePod(msgspec.Struct, frozen=True):
+class UngatePod(msgspec.Struct, frozen=True, gc=False):
     """One PATCH: our gate goes, the flavor's node labels and tolerations and the admission come.
 
     Guarded by uid and resource version. ``tolerations`` is the whole new list, None if it does not change.
@@ -58,7 +58,7 @@ class UngatePod(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None
 
 
-class AdoptPod(msgspec.Struct, frozen=True):
+class AdoptPod(msgspec.Struct, frozen=True, gc=False):
     """Mark a pod that arrived without us (label and adopted annotation), so that the watches see it."""
 
     uid: PodUid
@@ -67,7 +67,7 @@ class AdoptPod(msgspec.Struct, frozen=True):
     resource_version: str
 
 
-class EvictPod(msgspec.Struct, frozen=True):
+class EvictPod(msgspec.Struct, frozen=True, gc=False):
     """Evict by the Eviction API, guarded by uid."""
 
     workload: WorkloadUid
@@ -78,7 +78,7 @@ class EvictPod(msgspec.Struct, frozen=True):
     message: str
 
 
-class SetPodCondition(msgspec.Struct, frozen=True):
+class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
     """Say on the pod why it waits (or that it is admitted). The newest per pod is enough."""
 
     uid: PodUid
@@ -89,7 +89,7 @@ class SetPodCondition(msgspec.Struct, frozen=True):
     message: str
 
 
-class RecordEvent(msgspec.Struct, frozen=True):
+class RecordEvent(msgspec.Struct, frozen=True, gc=False):
     """A Kubernetes event on a pod. ``warning`` selects its type."""
 
     uid: PodUid
@@ -100,7 +100,7 @@ class RecordEvent(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-class SetQueueStatus(msgspec.Struct, frozen=True):
+class SetQueueStatus(msgspec.Struct, frozen=True, gc=False):
     """Write the status of a ClusterQueue, Cohort or LocalQueue; ``status`` is its JSON as bytes."""
 
     kind: str

@@ -82,26 +82,26 @@ class NamespaceGone(msgspec.Struct, frozen=True):
     name: Namespace
 
 
-class WorkloadSeen(msgspec.Struct, frozen=True):
+class WorkloadSeen(msgspec.Struct, frozen=True, gc=False):
     """A workload waits, or holds quota by its admission. Confirms an assumed admission when it carries one."""
 
     workload: Workload
 
 
-class WorkloadGone(msgspec.Struct, frozen=True):
+class WorkloadGone(msgspec.Struct, frozen=True, gc=False):
     """A workload ended or was deleted: it uses nothing any more and waits no more."""
 
     uid: WorkloadUid
 
 
-class AdmissionRefused(msgspec.Struct, frozen=True):
+class AdmissionRefused(msgspec.Struct, frozen=True, gc=False):
     """The write of an assumed admission did not happen: forget the charge; the workload waits again."""
 
     uid: WorkloadUid
     cause: str
 
 
-class EvictionRefused(msgspec.Struct, frozen=True):
+class EvictionRefused(msgspec.Struct, frozen=True, gc=False):
     """The eviction of a victim was not carried out; it may be chosen again."""
 
     uid: WorkloadUid

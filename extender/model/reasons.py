@@ -87,7 +87,7 @@ _SENTENCES: dict[ReasonCode, str] = {
 _AMOUNTS = frozenset({"amount", "borrowed", "idle", "limit", "max", "need", "nominal", "quota", "short", "used"})
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason(msgspec.Struct, frozen=True, gc=False):
     """A code with its numbers. ``fields`` are name and value, in the order in which they were given."""
 
     code: ReasonCode

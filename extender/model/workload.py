@@ -19,7 +19,7 @@ Requests = tuple[tuple[ResourceName, int], ...]
 """Amounts per resource in canonical units, sorted by name."""
 
 
-class PodSet(msgspec.Struct, frozen=True):
+class PodSet(msgspec.Struct, frozen=True, gc=False):
     """Pods alike: what one asks for, how many there are, and what restricts their flavors.
 
     ``count_min`` None: all or nothing. ``affinity`` holds the required node affinity terms (any term will do).
@@ -34,7 +34,7 @@ class PodSet(msgspec.Struct, frozen=True):
     affinity: tuple[tuple[Requirement, ...], ...] = ()
 
 
-class PodSetAssignment(msgspec.Struct, frozen=True):
+class PodSetAssignment(msgspec.Struct, frozen=True, gc=False):
     """What one pod set was given: a flavor per resource, the total charged per resource, and for how many pods."""
 
     name: str
@@ -43,7 +43,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
     count: int
 
 
-class Admission(msgspec.Struct, frozen=True):
+class Admission(msgspec.Struct, frozen=True, gc=False):
     """Quota of *cluster_queue*, held since *at_ms* (milliseconds since the epoch)."""
 
     cluster_queue: ClusterQueueName
@@ -51,7 +51,7 @@ class Admission(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class Workload(msgspec.Struct, frozen=True):
+class Workload(msgspec.Struct, frozen=True, gc=False):
     """One workload as the world last showed it.
 
     ``created_ms`` orders the queue (the queue-order timestamp). ``admission`` is what is durably written, None while
