@@ -19,6 +19,10 @@ from extender.serve.metrics import CONTENT_TYPE, CallMeter, Metrics
 
 KEEPALIVE_S: Final = 125.0
 """Go keeps idle connections for 90 s and does not repeat a POST that a closing server cut off, so we close later."""
+BODY_S_MAX: Final = 10.0
+"""How long a body may take to arrive; the scheduler itself gives up after two seconds."""
+CONNECTIONS_MAX: Final = 1024
+"""Per listener. Schedulers and API servers hold a handful; the rest of the room is for those that come and go."""
 _SHUTDOWN_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -42,18 +46,30 @@ class Health(Protocol):
         ...
 
 
-class Listener:
-    """One port: paths to functions, a body limit, with or without TLS."""
+class _Bounded(web.Server):
+    """A server that turns away connections beyond a number, so that nobody can fill our memory with them."""
 
-    def __init__(self, routes: Mapping[str, tuple[str, Answer, CallMeter]], *, body_max: int) -> None:
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+
+
+class Listener:
+    """One port: paths to functions, limits of size and time, with or without TLS."""
+
+    def __init__(
+        self, routes: Mapping[str, tuple[str, Answer, CallMeter]], *, body_max: int, body_s_max: float = BODY_S_MAX
+    ) -> None:
         self.draining = False
+        self._body_s_max = body_s_max
         self._routes = dict(routes)
         self._body_max = body_max
         self._runner: web.ServerRunner | None = None
 
     async def start(self, host: str | None, port: int, tls: ssl.SSLContext | None) -> int:
         """Listen; *port* 0 takes a free one. Answers the port. *host* None: all addresses."""
-        server = web.Server(self._handle, request_factory=self._request, keepalive_timeout=KEEPALIVE_S, access_log=None)
+        server = _Bounded(self._handle, request_factory=self._request, keepalive_timeout=KEEPALIVE_S, access_log=None)
         runner = self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
@@ -78,7 +94,10 @@ class Listener:
             return self._respond(refuse(405, f"use {method}"))
         if request.content_length is not None and request.content_length > self._body_max:
             return self._respond(refuse(413, f"bodies are limited to {self._body_max} bytes"), close=True)
-        body = await request.read() if method == "POST" else b""
+        try:
+            body = await self._body(request) if method == "POST" else b""
+        except TimeoutError:
+            return self._respond(refuse(408, f"the body took more than {self._body_s_max:g} s"), close=True)
         begun = time.perf_counter()
         try:
             reply = answer(body)
@@ -87,6 +106,12 @@ class Listener:
             reply = refuse(500, "internal fault; see the log of cohort-extender")
         meter.count(reply.outcome, time.perf_counter() - begun)
         return self._respond(reply)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        if request.content.is_eof():
+            return await request.read()
+        async with asyncio.timeout(self._body_s_max):
+            return await request.read()
 
     def _respond(self, reply: Reply, *, close: bool = False) -> web.Response:
         response = web.Response(body=reply.body, status=reply.status, headers={"Content-Type": reply.content_type})
@@ -106,8 +131,10 @@ class Server:
         health: Health,
         metrics: Metrics,
         body_max: Mapping[str, int],
+        body_s_max: float = BODY_S_MAX,
     ) -> None:
         self._health = health
+        self._body_s_max = body_s_max
         self._metrics = metrics
         probes: dict[str, Answer] = {
             "/livez": self._live,
@@ -127,7 +154,7 @@ class Server:
         routes = {
             path: (method, answer, self._metrics.calls(path.rsplit("/", 1)[1])) for path, answer in answers.items()
         }
-        return Listener(routes, body_max=body_max)
+        return Listener(routes, body_max=body_max, body_s_max=self._body_s_max)
 
     def _live(self, _: bytes) -> Reply:
         return _probe(self._health.live())

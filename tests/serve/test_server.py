@@ -1,6 +1,7 @@
 """The listeners as a client sees them: routes, limits, health, keep-alive, drain, TLS."""
 
 import asyncio
+import contextlib
 import ssl
 from datetime import UTC, datetime
 
@@ -23,7 +24,7 @@ LIMIT = 64 * 1024
 class Served:
     """A running server, a client, and the doubles behind."""
 
-    def __init__(self, placement, health):
+    def __init__(self, placement, health, **limits):
         self.placement = placement
         self.health = health
         self.metrics = Metrics()
@@ -39,6 +40,7 @@ class Served:
             health=health,
             metrics=self.metrics,
             body_max={"extender": LIMIT, "webhook": LIMIT},
+            **limits,
         )
         self.client = None
 
@@ -215,3 +217,54 @@ async def test_answers_overlap_only_in_the_network_never_in_the_verdict(served):
 
     assert {reply.status for reply, _ in replies} == {200}
     assert len(served.placement.asked) == 50
+
+
+async def test_a_body_that_never_comes_is_not_waited_for():
+    made = Served(FakePlacement(), FakeHealth(), body_s_max=0.01)
+    await made.server.start(PORTS, host="127.0.0.1", tls={})
+    reader, writer = await asyncio.open_connection("127.0.0.1", made.server.ports["extender"])
+    writer.write(b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    answer = await reader.read()
+    writer.close()
+    await made.server.stop()
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_connections_beyond_the_bound_are_turned_away_and_the_others_served(served, monkeypatch):
+    monkeypatch.setattr("extender.serve.server.CONNECTIONS_MAX", 2)
+    await served.ask("filter", golden("filter.request.json"))
+    port = served.server.ports["extender"]
+    second = await asyncio.open_connection("127.0.0.1", port)
+    third, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionResetError):
+        assert await third.read() == b""
+    reply, _ = await served.ask("filter", golden("filter.request.json"))
+    for used in (writer, second[1]):
+        used.close()
+
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS on a plain port"),
+        pytest.param(b"GET / HTTP/9.9\r\n\r\n", id="a version of the future"),
+        pytest.param(b"POST /scheduler/filter HTTP/1.1\r\nContent-Length: -5\r\n\r\n", id="a negative length"),
+        pytest.param(b"POST / HTTP/1.1\r\n" + b"A: " + b"b" * 100_000 + b"\r\n\r\n", id="an endless header"),
+        pytest.param(
+            b"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", id="bad chunks"
+        ),
+    ],
+)
+async def test_junk_on_the_wire_ends_its_own_connection_only(served, junk):
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.ports["extender"])
+    writer.write(junk)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    reply, _ = await served.ask("filter", golden("filter.request.json"))
+
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert reply.status == 200
