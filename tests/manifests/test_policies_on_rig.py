@@ -103,6 +103,24 @@ async def test_a_marked_pod_waits_and_tells_the_scheduler_to_ask_us(rig: Rig, po
     assert (found["requests"][MARKER_RESOURCE], found["limits"][MARKER_RESOURCE]) == ("1", "1")
 
 
+async def test_lists_with_keys_twice_and_pod_level_resources_come_through_unharmed(rig: Rig, pods: str) -> None:
+    made = pod(queue="a")
+    (container,) = made["spec"]["containers"]
+    container["env"] = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    container["ports"] = [{"containerPort": 80, "name": "x"}, {"containerPort": 80, "name": "y"}]
+    made["spec"]["containers"].append({"name": "side", "image": "busybox:1.37"})
+    made["spec"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+
+    found = await created(rig, pods, made)
+
+    first, second = found["spec"]["containers"]
+    assert first["env"] == container["env"]
+    assert [port["name"] for port in first["ports"]] == ["x", "y"]
+    assert (second["name"], second["resources"]) == ("side", {})
+    assert found["spec"]["resources"] == made["spec"]["resources"]
+    assert marks(found)["gates"] == [GATE]
+
+
 async def test_a_pod_of_a_daemonset_is_left_alone(rig: Rig, pods: str) -> None:
     made = pod(queue="a")
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}

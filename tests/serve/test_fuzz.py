@@ -3,6 +3,7 @@
 import json
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,9 +64,7 @@ MUTATED = st.sampled_from(["filter", "prioritize", "preempt", "review-create"]).
 BODIES = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()) | MUTATED
 
 
-@settings(max_examples=1500, deadline=None)
-@given(BODIES)
-def test_any_body_gets_an_answer_of_the_right_shape(body):
+def check_any_body(body):
     extender = Extender(FakePlacement())
     webhook = Webhook(FakeQueues("icu"), writer=WRITER)
 
@@ -79,6 +78,20 @@ def test_any_body_gets_an_answer_of_the_right_shape(body):
     for reply in others:
         assert reply.status in (200, 400)
         assert reply.status == 400 or orjson.loads(reply.body) is not None
+
+
+@settings(max_examples=1500, deadline=None)
+@given(BODIES)
+def test_any_body_gets_an_answer_of_the_right_shape(body):
+    check_any_body(body)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=100_000, deadline=5_000)
+@given(BODIES)
+def test_a_hundred_thousand_bodies_get_an_answer_within_seconds(body):
+    check_any_body(body)
 
 
 @settings(max_examples=500, deadline=None)
