@@ -1,0 +1,106 @@
+"""The metrics by the names under which operators find them."""
+
+import pytest
+
+from extender.serve.metrics import Metrics
+
+
+def lines(metrics):
+    """Series without times of creation and buckets."""
+    text = metrics.text().decode().splitlines()
+    return {line for line in text if line[0] != "#" and "_created" not in line and "_bucket" not in line}
+
+
+@pytest.mark.parametrize(
+    ("act", "want"),
+    [
+        pytest.param(
+            lambda m: m.attempt(admitted=True, seconds=0.002),
+            {'cohort_admission_attempts_total{result="success"} 1.0'},
+            id="a cycle",
+        ),
+        pytest.param(
+            lambda m: m.admitted("a", waited_s=3),
+            {
+                'cohort_admitted_workloads_total{cluster_queue="a"} 1.0',
+                'cohort_admission_wait_time_seconds_sum{cluster_queue="a"} 3.0',
+            },
+            id="an admission",
+        ),
+        pytest.param(
+            lambda m: m.evicted("a", reason="ClusterQueueStopped"),
+            {'cohort_evicted_workloads_total{cluster_queue="a",reason="ClusterQueueStopped"} 1.0'},
+            id="an eviction",
+        ),
+        pytest.param(
+            lambda m: m.evicted("a", reason="InCohortFairSharing", preempting="b"),
+            {
+                'cohort_evicted_workloads_total{cluster_queue="a",reason="Preempted"} 1.0',
+                'cohort_preempted_workloads_total{preempting_cluster_queue="b",reason="InCohortFairSharing"} 1.0',
+            },
+            id="a preemption",
+        ),
+        pytest.param(
+            lambda m: m.pending("a", active=2, inadmissible=1),
+            {
+                'cohort_pending_workloads{cluster_queue="a",status="active"} 2.0',
+                'cohort_pending_workloads{cluster_queue="a",status="inadmissible"} 1.0',
+            },
+            id="what waits",
+        ),
+        pytest.param(
+            lambda m: m.usage("a", "f", "cpu", 1.5),
+            {'cohort_cluster_queue_resource_usage{cluster_queue="a",flavor="f",resource="cpu"} 1.5'},
+            id="what is used",
+        ),
+        pytest.param(lambda m: m.leading(True), {"cohort_leader 1.0"}, id="the leader"),
+        pytest.param(
+            lambda m: m.certificate(1.8e9),
+            {"cohort_certificate_not_after_timestamp_seconds 1.8e+09"},
+            id="the certificate's end",
+        ),
+        pytest.param(
+            lambda m: m.violated("used<=allowed"),
+            {'cohort_invariant_violations_total{invariant="used<=allowed"} 1.0'},
+            id="a violated invariant",
+        ),
+        pytest.param(
+            lambda m: m.calls("filter").count("answered", 0.001),
+            {
+                'cohort_http_requests_total{endpoint="filter",outcome="answered"} 1.0',
+                'cohort_http_request_duration_seconds_sum{endpoint="filter"} 0.001',
+            },
+            id="a call",
+        ),
+    ],
+)
+def test_what_happened_is_counted(act, want):
+    metrics = Metrics()
+
+    act(metrics)
+
+    assert want <= lines(metrics)
+
+
+def test_a_deleted_queue_leaves_no_gauge_and_its_neighbour_stays():
+    metrics = Metrics()
+    for queue in ("a", "ab"):
+        metrics.pending(queue, active=1, inadmissible=0)
+        metrics.active(queue, 1)
+        metrics.share(queue, 10)
+        metrics.usage(queue, "f", "cpu", 1)
+        metrics.usage(queue, "g", "cpu", 1)
+
+    metrics.forget("a")
+
+    left = {line for line in lines(metrics) if "cluster_queue=" in line}
+    assert not [line for line in left if 'cluster_queue="a"' in line]
+    assert len([line for line in left if 'cluster_queue="ab"' in line]) == 6
+
+
+def test_two_processes_in_one_do_not_share_series():
+    one, other = Metrics(), Metrics()
+
+    one.leading(True)
+
+    assert "cohort_leader 0.0" in lines(other)
