@@ -9,9 +9,9 @@ from extender.engine.digest import Digest
 from extender.engine.fork import fork
 from extender.engine.hierarchy import Charge, Tree
 from extender.engine.preemption.candidates import Victim
+from extender.engine.protection import may_preempt
 from extender.engine.queues import Pending
 from extender.engine.state import ClusterQueueState, Hold
-from extender.engine.protection import may_preempt
 from extender.engine.world import World
 from extender.model.effects import Admit, EngineEffect, Evict, EvictionReason
 from extender.model.events import EngineEvent

@@ -6,7 +6,7 @@ Source: preemption specification, section 7. Sibling cohorts of equal share are 
 smaller name is first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 
 from extender.engine.hierarchy import Charge, ChargeKey, CohortNode, Leaf, Node
@@ -147,7 +147,8 @@ class _Targets:
 def victims(question: Question, strategies: tuple[FairSharingStrategy, ...], *, settled: bool) -> list[Victim]:
     """Whom to evict so that the workload fits; empty if nobody helps. The ledger is left as it was found.
 
-    *settled*: do not put back victims of the own cluster queue whose going made others fair game.
+    *settled*: a victim of the own cluster queue does not return if only its going made another one fair game; else the
+    other side could take its own back, without end.
     Cost: O(nodes + c · depth · log) for c candidates.
     """
     candidates = _candidates(question)
@@ -159,7 +160,8 @@ def victims(question: Question, strategies: tuple[FairSharingStrategy, ...], *, 
     remove_all(question.requests)
     found = search.victims
     if done:
-        fill_back(found, still_fits=lambda: question.fits(borrowing=True))
+        keep = search.fair_only_without(strategies) if settled else None
+        fill_back(found, still_fits=lambda: question.fits(borrowing=True), keep=keep)
     restore(found)
     return found if done else []
 
@@ -235,6 +237,31 @@ class _Search:
             ):
                 return True
         return False
+
+    def fair_only_without(self, strategies: tuple[FairSharingStrategy, ...]) -> Callable[[int], bool]:
+        """Whether the victim at a place, which was just put back, makes the going of another one unfair."""
+
+        def unfair(place: int) -> bool:
+            if self.victims[place].charge.leaf is not self.question.leaf:
+                return False
+            add_all(self.question.requests)
+            others = [victim.charge for at, victim in enumerate(self.victims) if at != place]
+            found = any(not self._fair(charge, strategies) for charge in others)
+            remove_all(self.question.requests)
+            return found
+
+        return unfair
+
+    def _fair(self, charge: Charge, strategies: tuple[FairSharingStrategy, ...]) -> bool:
+        """Whether some strategy lets the preemptor, which is charged, have taken *charge* as the last one."""
+        if charge.leaf is self.question.leaf or within_quota(self.question.leaf, self.question.needs):
+            return True
+        ours, theirs = self._meet(charge.leaf)
+        preemptor, after = share(ours)[1], share(theirs)[1]
+        add_all(charge.usage)
+        before = share(theirs)[1]
+        remove_all(charge.usage)
+        return any(passes(strategy, preemptor, before, after) for strategy in strategies)
 
     def _meet(self, leaf: Leaf) -> tuple[Node, Node]:
         """The two children of the lowest common cohort, on our path and on the path of *leaf*."""
