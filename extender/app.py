@@ -110,6 +110,7 @@ class App:
         self._namespace = os.environ.get("POD_NAMESPACE") or self._config.namespace or "default"
         self._identity = os.environ.get("POD_NAME") or socket.gethostname()
         self._stopping = asyncio.Event()
+        self._elected = asyncio.Event()
 
     async def serve(self) -> None:
         """Run until told to stop."""
@@ -118,14 +119,14 @@ class App:
             loop.add_signal_handler(number, self._stopping.set)
         client = ApiClient(self._config, user_agent=SERVICE)
         try:
-            self._build(client)
+            self._build(client, await _kueue_version(client))
             await self._run()
         finally:
             await client.close()
 
     # --- building ---
 
-    def _build(self, client: ApiClient) -> None:
+    def _build(self, client: ApiClient, version: str) -> None:
         settings = self._settings
         self._metrics = Metrics()
         self._books = Books()
@@ -142,7 +143,13 @@ class App:
                 retry_period_s=seconds(settings.leader_election.retry_period),
             ),
         )
-        self._writer = Writer(client, self._outcome, may_write=self._leader.is_leader, identity=self._identity)
+        self._writer = Writer(
+            client,
+            self._outcome,
+            may_write=self._leader.is_leader,
+            queue_api=f"{resources.KUEUE_GROUP}/{version}",
+            identity=self._identity,
+        )
         self._driver = Driver(
             engine=self._engine,
             books=self._books,
@@ -152,7 +159,7 @@ class App:
         )
         self._watchers = {
             resource.name: Watcher(client, resource, self._driver.take, report=_report)
-            for resource in resources.everything()
+            for resource in resources.everything(version)
         }
         self._contexts = {
             "extender": server_context(client_ca_file=settings.tls.client_ca_file),
@@ -216,7 +223,6 @@ class App:
         await asyncio.gather(*(watcher.synced.wait() for watcher in self._watchers.values()))
         self._quiet_the_collector()
         log.info("synced", pods=len(list(self._books.pods())))
-        self._elected = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leader.run())
             while True:
@@ -288,6 +294,14 @@ class App:
             },
         }
         return orjson.dumps(state)
+
+
+async def _kueue_version(client: ApiClient) -> str:
+    """The version of Kueue's API to read; ours, while the API server cannot be asked: the watches will say why."""
+    try:
+        return await resources.kueue_version(client)
+    except ExtenderError:
+        return resources.KUEUE_VERSION
 
 
 def _report(resource: str, problem: str) -> None:

@@ -34,6 +34,9 @@ from extender.pods.gangs import gang_workload, gather, group_uid, role_of
 from extender.pods.intake import DEFAULT_QUEUE, MAIN, single_workload
 from extender.pods.nodes import Nodes
 
+CONFLICT = "conflict"
+"""How the cause of a refused write begins when somebody else changed the pod."""
+
 
 class Books:
     """What is known of pods, nodes, flavors and priority classes."""
@@ -48,6 +51,7 @@ class Books:
         self._classes: dict[str, int] = {}
         self._default_queues: set[Namespace] = set()
         self._assumed: dict[PodUid, str] = {}
+        self._outdated: dict[PodUid, tuple[UngatePod, str]] = {}
         self._strays: dict[PodUid, Pod] = {}
 
     def pod(self, uid: str) -> Pod | None:
@@ -130,6 +134,7 @@ class Books:
         self._pods[pod.uid] = pod
         if pod.admission is not None and pod.admission == self._assumed.get(pod.uid):
             del self._assumed[pod.uid]
+        left += self._catch_up(pod)
         if pod.ended:
             self.nodes.unbind(pod.uid)
         elif pod.node is not None:
@@ -146,6 +151,7 @@ class Books:
             return []
         self.nodes.unbind(uid)
         self._assumed.pop(uid, None)
+        self._outdated.pop(uid, None)
         if not pod.group:
             return self._end(WorkloadUid(uid))
         members = self._members[group_uid(pod)]
@@ -198,7 +204,8 @@ class Books:
         for uid in sorted(self._unfinished):
             gang = gather(self._members[uid].values())
             for pod, given in gang.unfinished():
-                if pod.uid not in self._assumed and gang.given is not None:
+                busy = pod.uid in self._assumed or pod.uid in self._outdated
+                if not busy and gang.given is not None:
                     writes.append(self._ungate(pod, uid, gang.given, given))
         self._unfinished.clear()
         return writes
@@ -225,13 +232,31 @@ class Books:
         return [self.flavors[name] for name in names if name in self.flavors]
 
     def refuse(self, write: UngatePod, cause: str) -> list[EngineEvent]:
-        """The write was not carried out. A group of which any pod is admitted stays so and is finished later."""
+        """The write was not carried out. A group of which any pod is admitted stays so and is finished later.
+
+        Somebody changed the pod since we saw it: the same write would fail again, so its charge is kept until the
+        watch shows the change.
+        """
         self._assumed.pop(write.uid, None)
+        pod = self._pods.get(write.uid)
+        if pod is not None and cause.startswith(CONFLICT) and pod.resource_version == write.resource_version:
+            self._outdated[write.uid] = (write, cause)
+            return []
+        return self._give_back(write, cause)
+
+    def _give_back(self, write: UngatePod, cause: str) -> list[EngineEvent]:
         others = [pod for pod in self.pods_of(write.workload) if pod.uid != write.uid]
         if any(pod.admission is not None or pod.uid in self._assumed for pod in others):
             self._unfinished.add(write.workload)
             return []
         return [AdmissionRefused(write.workload, cause)]
+
+    def _catch_up(self, pod: Pod) -> list[EngineEvent]:
+        outdated = self._outdated.get(pod.uid)
+        if outdated is None or outdated[0].resource_version == pod.resource_version:
+            return []
+        del self._outdated[pod.uid]
+        return self._give_back(*outdated)
 
     def evict(self, evict: Evict) -> list[PodEffect]:
         """The writes that stop a workload: one eviction per pod that is not leaving already."""

@@ -96,7 +96,9 @@ async def test_6_a_pod_without_its_gate_never_runs(story: Story, hospital: Insta
         (pod,) = await story.pods(TESTING)
         assert not is_waiting(pod)
         assert "nodeName" not in pod["spec"]
-        assert reason_of(pod)[0] == "Deactivated"
+        await story.until(
+            TESTING, lambda pods: {reason for reason, _ in map(reason_of, pods)} == {"Deactivated"}, "it says why"
+        )
     finally:
         await hospital.set_stop_policy("emergency-cq", "None")
 

@@ -156,12 +156,35 @@ def test_what_is_being_written_is_remembered_until_it_is_seen_or_refused():
     assert isinstance(write, UngatePod)
     assert books.assumed_admission(PodUid("train-0")) == write.admission
 
-    assert books.refuse(write, "conflict") == [AdmissionRefused(WorkloadUid("train-0"), "conflict")]
+    assert books.refuse(write, "gone: 404") == [AdmissionRefused(WorkloadUid("train-0"), "gone: 404")]
     assert books.assumed_admission(PodUid("train-0")) is None
 
     text = admitted_text(books)
     seen(books, gates=(), admission=text)
     assert books.assumed_admission(PodUid("train-0")) is None
+
+
+def test_after_a_conflict_the_charge_is_kept_until_the_change_is_seen():
+    books = hospital_books()
+    seen(books)
+    (write,) = books.admit(admit())
+    assert isinstance(write, UngatePod)
+
+    assert books.refuse(write, "conflict: 409") == []
+
+    refused, again = books.apply(PodSeen(pod(resource_version="8", priority=5)))
+    assert refused == AdmissionRefused(WorkloadUid("train-0"), "conflict: 409")
+    assert isinstance(again, WorkloadSeen)
+
+
+def test_a_conflict_with_a_change_that_was_seen_meanwhile_gives_back_at_once():
+    books = hospital_books()
+    seen(books)
+    (write,) = books.admit(admit())
+    assert isinstance(write, UngatePod)
+    books.apply(PodSeen(pod(resource_version="8")))
+
+    assert books.refuse(write, "conflict: 409") == [AdmissionRefused(WorkloadUid("train-0"), "conflict: 409")]
 
 
 def test_an_eviction_is_written_once_the_pod_is_not_leaving_already():

@@ -136,15 +136,18 @@ def test_a_refused_write_of_one_member_does_not_take_the_others_back(books):
     first, second = admit_gang(books, told(books, member("a"), member("b")))
     run(books, "a", first)
 
-    assert books.refuse(second, "conflict") == []
+    assert books.refuse(second, "conflict: 409") == []
+    assert books.finish() == []  # the same write would fail again
+
+    told(books, member("b", resource_version="8"))
     assert [write.name for write in books.finish()] == ["b"]
 
 
 def test_a_refused_write_of_the_last_hope_takes_the_admission_back(books):
     first, second = admit_gang(books, told(books, member("a"), member("b")))
 
-    assert books.refuse(first, "conflict") == []
-    assert books.refuse(second, "conflict") == [AdmissionRefused(GROUP, "conflict")]
+    assert books.refuse(first, "invalid: 422") == []
+    assert books.refuse(second, "invalid: 422") == [AdmissionRefused(GROUP, "invalid: 422")]
 
 
 def test_a_failed_member_keeps_its_place_for_its_replacement(running):
