@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from extender.model.effects import Evict
 from extender.model.names import WorkloadUid
 from extender.model.policy import Policy
+from extender.model.quota import ResourceFlavor
 from extender.model.workload import Workload
-from tests.laws.build import LAW, Asked, World, asked, policies, workload, worlds
+from tests.laws.build import FLAVORS, LAW, Asked, World, asked, policies, workload, worlds
 from tests.laws.drive import Lab
 from tests.laws.test_history import Step, live, steps
+from tests.sim.plain import choices
 
 ROUNDS_MAX = 200
 
@@ -82,12 +84,8 @@ def test_what_is_left_of_an_eviction_makes_room_for_its_preemptor(
 
 def fits(lab: Lab, preemptor: Workload) -> bool:
     """Whether some choice of flavors has room once all that were told to leave have left."""
-    from extender.model.quota import ResourceFlavor
-    from tests.laws.build import FLAVORS
-    from tests.sim.plain import choices
-
     quota = lab.plain(without=lab.leaving)
-    queue = next(queue for queue in lab.world.queues if queue.name == preemptor.queue.name)
+    queue = next(queue for queue in lab.world.queues if str(queue.name) == preemptor.queue.name)
     flavors = {name: ResourceFlavor(name) for name in FLAVORS}
     return any(quota.fits(queue.name, amounts) for amounts in choices(queue, preemptor.pod_sets, flavors))
 
@@ -115,7 +113,7 @@ def test_victims_that_queue_again_do_not_keep_the_system_busy(
 
 
 def settle(lab: Lab, *, same: bool) -> dict[WorkloadUid, WorkloadUid]:
-    """Only victims leave and come back, as the same workload or as a new one of the same needs, until nothing is decided.
+    """Only victims leave and come back, as they were or as new workloads of the same needs, until nothing is decided.
 
     Answers the first of each line of replacements. Evictions are bounded by the square of the workloads.
     """

@@ -16,6 +16,7 @@ from extender.model.events import EngineEvent, WorkloadSeen
 from extender.model.policy import Policy
 from tests.laws.build import LAW, Asked, World, all_policies, asked, policies, workload, workloads, worlds
 from tests.laws.drive import Lab
+from tests.laws.fixed import fixed_facts
 
 
 class Step(NamedTuple):
@@ -206,8 +207,6 @@ def test_decisions_do_not_depend_on_the_hash_seed() -> None:
 
 def fixed_worlds() -> list[tuple[int, str]]:
     """For 20 worlds of the simulator's kind: how many workloads are admitted, and the engine's digest."""
-    from tests.laws.fixed import fixed_facts
-
     found = []
     for seed in range(20):
         decided, digest = decisions(Policy(), fixed_facts(seed))

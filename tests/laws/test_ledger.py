@@ -8,7 +8,8 @@ from extender.engine import ledger
 from extender.engine.hierarchy import Cell, Charge, Hierarchy, Leaf, Node
 from extender.model.names import ClusterQueueName, FlavorResource
 from extender.model.workload import Admission
-from tests.laws.build import FLAVORS, LAW, Asked, World, asked, worlds, workload
+from tests.laws.build import FLAVORS, LAW, Asked, World, asked, workload, worlds
+from tests.laws.chain import chain
 from tests.sim.plain import Node as PlainNode
 from tests.sim.plain import PlainQuota
 
@@ -139,8 +140,6 @@ def test_numbers_worked_out_anew_are_those_kept_along_the_way(world: World, want
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_what_fits_in_the_formulas_fits_in_the_ledger(depth: int) -> None:
     """The chain queue → cohort → … → root with a lending limit at every level, probed around its edge."""
-    from tests.laws.chain import chain
-
     world = chain(depth)
     hierarchy = settled(world)
     probe = workload(world, 0, Asked(0, 1, 0, 0, 0))

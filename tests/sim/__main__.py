@@ -20,10 +20,9 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     if asked.seed is not None:
         return 0 if _holds(asked.seed, asked.steps, aloud=True) else 1
-    started, failed = time.perf_counter(), []
-    for seed in range(asked.start, asked.start + asked.seeds):
-        if not _holds(seed, asked.steps, aloud=False):
-            failed.append(seed)
+    started = time.perf_counter()
+    seeds = range(asked.start, asked.start + asked.seeds)
+    failed = [seed for seed in seeds if not _holds(seed, asked.steps, aloud=False)]
     elapsed_s = time.perf_counter() - started
     print(f"{asked.seeds} seeds, {len(failed)} failed, {asked.seeds / elapsed_s:.1f} seeds/s")
     return 1 if failed else 0

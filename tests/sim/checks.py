@@ -86,7 +86,7 @@ class Audit:
         if not self.evicted:
             return
         quota = quota_of(self.objects, {uid: held for uid, held in self.held.items() if uid not in self.leaving})
-        for preemptor in dict.fromkeys(preemptor for _, preemptor in self.evicted):
+        for preemptor in dict.fromkeys(preemptor for _, preemptor in self.evicted if preemptor not in self.held):
             members = self.pods[preemptor]
             assert fits_somehow(quota, self.objects, members), f"{preemptor} does not fit after its preemption"
 
@@ -164,7 +164,7 @@ def runs_where_admitted(api: Api, replica: Replica, pod: Pod, node: NodeName) ->
     assert written is not None, f"{pod.name} got a node without an admission"
     record = api.objects["node"][node]
     assert isinstance(record, Node)
-    given = next(part for part in written["podSets"] if part["name"] == written["podSet"])  # type: ignore[attr-defined] # plain JSON
+    given = next(part for part in written["podSets"] if part["name"] == written["podSet"])
     for name in given["flavors"].values():
         flavor = replica.books.flavors.get(name)
         labels = flavor.node_labels if flavor else ()

@@ -18,6 +18,8 @@ from extender.pods.books import Books
 from extender.pods.placement import Placement
 from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream
 
+KINDS_OF_REFUSAL = {404: "gone", 409: "conflict", 422: "invalid"}
+"""What the writer calls a refusal, by its HTTP status."""
 WRITES = (UngatePod, AdoptPod, EvictPod, SetPodCondition)
 
 
@@ -78,6 +80,7 @@ class Replica:
         self.rng = rng
         self.clock = clock
         self.writes: list[Write] = []
+        self.unseen: dict[PodUid, str] = {}
         self.evicting: dict[WorkloadUid, WorkloadUid | None] = {}
         self.on_admit: Callable[[Admit], None] = lambda _: None
         self.on_evict: Callable[[Evict], None] = lambda _: None
@@ -95,6 +98,7 @@ class Replica:
         self.driver.on_evict = lambda evict: self.on_evict(evict)
         self.placement = Placement(self.books, self.engine)
         self.evicting = {}
+        self.unseen = {}
         self.streams = self.api.watch()
         kinds = list(KINDS)
         self.rng.shuffle(kinds)
@@ -145,7 +149,14 @@ class Replica:
 
     def _take(self, kind: str, key: object, record: object | None) -> None:
         self.tell(f"{self.name} sees {kind} {_shown(key, record)}")
+        if kind == "pod" and (record is None or (isinstance(record, Pod) and record.admission is not None)):
+            self.unseen.pop(PodUid(str(key)), None)
         self.driver.take([GONE[kind](key) if record is None else SEEN[kind](record)])
+
+    def take_over(self) -> None:
+        """Lead, with a view as new as the lease: it shows what the leader before has written."""
+        self.relist("pod")
+        self.driver.lead(True)
 
     def catch_up(self) -> None:
         """Deliver everything."""
@@ -166,7 +177,7 @@ class Replica:
         else:
             self.writes.remove(write)
             self.tell(f"{self.name} has written {_short(write.effect)}")
-            self.driver.done(write.effect)
+            self._done(write.effect)
 
     def apply(self, write: Write, *, grace_ms: int) -> None:
         """Let the API server see the write. Raises: Refused."""
@@ -186,12 +197,18 @@ class Replica:
         effect = write.effect
         late_success = isinstance(effect, UngatePod) and self.api.carries(effect)
         if late_success or (isinstance(effect, EvictPod) and refusal.status == 404):
-            self.driver.done(effect)
+            self._done(effect)
             return
         self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
         if isinstance(effect, EvictPod):
             self.evicting.pop(effect.workload, None)
-        self.driver.refused(effect, f"{refusal.status} {refusal}")
+        self.driver.refused(effect, f"{KINDS_OF_REFUSAL[refusal.status]}: {refusal}")
+
+    def _done(self, effect: Effect) -> None:
+        seen = self.pods().get(effect.uid) if isinstance(effect, UngatePod) else None
+        if isinstance(effect, UngatePod) and seen is not None and seen.admission != effect.admission:
+            self.unseen[effect.uid] = effect.admission
+        self.driver.done(effect)
 
     # --- what this replica has been told ---
 
@@ -200,12 +217,11 @@ class Replica:
         return {uid: pod for uid, pod in self.streams["pod"].seen.items() if isinstance(pod, Pod)}  # type: ignore[misc] # keys of this stream are uids
 
     def in_flight(self) -> dict[PodUid, dict[str, object]]:
-        """The admissions that it is writing, as plain JSON."""
-        return {
-            write.effect.uid: json.loads(write.effect.admission)
-            for write in self.writes
-            if isinstance(write.effect, UngatePod)
+        """The admissions that it is writing, or has written but not seen, as plain JSON."""
+        writing = {
+            write.effect.uid: write.effect.admission for write in self.writes if isinstance(write.effect, UngatePod)
         }
+        return {uid: json.loads(text) for uid, text in {**self.unseen, **writing}.items()}
 
 
 def _short(effect: Effect) -> str:

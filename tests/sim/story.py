@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 
-from extender.model.effects import Admit, Evict, EvictPod, SetPodCondition, UngatePod
-from extender.model.names import CohortName, LocalQueueKey, LocalQueueName, WorkloadUid
+from extender.model.effects import Admit, Evict, SetPodCondition, UngatePod
+from extender.model.names import CohortName, LocalQueueKey, LocalQueueName
 from extender.model.policy import DEFAULT_STRATEGIES, FairSharingStrategy, Policy
-from extender.model.quota import Cohort, LocalQueue, QueueingStrategy, StopPolicy
+from extender.model.quota import LocalQueue, StopPolicy
 from tests.sim import checks
-from tests.sim.api import CONFIG, KINDS, Api, Refused
+from tests.sim.api import KINDS, Api, Refused
 from tests.sim.cluster import NAMESPACE, Cluster
 from tests.sim.replica import Replica, Write
 
@@ -54,7 +54,7 @@ class Story:
         self.faults = True
         self.evictions = 0
         self.audit: checks.Audit | None = None
-        self.leader.driver.lead(True)
+        self.leader.take_over()
 
     def _listen(self, replica: Replica) -> None:
         replica.on_admit = lambda admit: self._admitted(replica, admit)
@@ -211,7 +211,8 @@ class Story:
         replica.writes.clear()
         replica.start()
         self._listen(replica)
-        replica.driver.lead(replica is self.leader)
+        if replica is self.leader:
+            replica.take_over()
 
     def _change_leader(self) -> None:
         """The lease changes hands: the old leader stops; its successor begins when nothing can arrive late."""
@@ -229,14 +230,9 @@ class Story:
         """The lease is only taken when the old leader's writes have ended, and with a view that shows them."""
         if self.heir is None or any(not write.zombie for replica in self.replicas for write in replica.writes):
             return
-        if self.sees_old_writes(self.heir):
-            self.leader, self.heir = self.heir, None
-            self.tell(f"{self.leader.name} leads")
-            self.leader.driver.lead(True)
-
-    def sees_old_writes(self, heir: Replica) -> bool:
-        """Whether the heir's view is as new as its lease."""
-        return heir.lag(("pod",)) == 0
+        self.leader, self.heir = self.heir, None
+        self.leader.take_over()
+        self.tell(f"{self.leader.name} leads")
 
     # --- writes ---
 
@@ -346,7 +342,7 @@ class Story:
         leader.start()
         self._listen(leader)
         self.leader = leader
-        leader.driver.lead(True)
+        leader.take_over()
         for _ in range(3):
             self._calm_round()
 
