@@ -144,3 +144,11 @@ def test_two_different_queues_are_worth_a_warning(webhook):
 def test_what_is_no_review_is_refused_by_status(webhook, body):
     assert webhook.mutate(body).status == 400
     assert webhook.validate(body).status == 400
+
+
+def test_a_pod_without_containers_is_left_for_the_api_server_to_refuse(webhook):
+    new = {"metadata": {"annotations": {QUEUE_NAME: "a"}}, "spec": {}}
+
+    marked = patched(new, webhook.mutate(review(new)).body)
+
+    assert (gates(marked), marked["spec"].get("containers")) == ([GATE], None)
