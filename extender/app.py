@@ -30,7 +30,7 @@ from extender.kube.lease import Leader, Timing
 from extender.kube.watch import Watcher
 from extender.kube.writer import Outcome, Writer
 from extender.model.effects import Effect
-from extender.model.errors import TransientError
+from extender.model.errors import ExtenderError, TransientError
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 from extender.pods.books import Books

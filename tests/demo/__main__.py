@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.table import Table
 
 from extender.cli.tree import build, draw
 from tests.e2e.installation import POOLS, Installation
@@ -23,6 +22,7 @@ from tests.e2e.story import CLINICAL, GPUS, RESEARCH, Story, is_running, is_wait
 from tests.rig import Rig
 
 QUOTA = "/apis/kueue.x-k8s.io/v1beta2"
+FILE_WIDTH = 140
 T = TypeVar("T")
 Step = tuple[str, str, bool]
 
@@ -69,14 +69,10 @@ class Teller:
 
     def summary(self) -> bool:
         """One line a step; whether all went as told."""
-        table = Table(title="the hospital story", title_justify="left")
-        table.add_column("step")
-        table.add_column("seen")
-        table.add_column("as told")
-        for step, words, good in self.steps:
-            table.add_row(step, words, "[green]yes[/green]" if good else "[red]NO[/red]")
         self.console.print()
-        self.console.print(table)
+        for step, words, good in self.steps:
+            verdict = "[green]as told[/green]" if good else "[red]NOT AS TOLD[/red]"
+            self.console.print(f"step {step}: {verdict}: {words}")
         return all(good for _, _, good in self.steps)
 
 
@@ -160,7 +156,9 @@ async def play(console: Console) -> bool:
 
 def main() -> int:
     """The demo's exit code."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=FILE_WIDTH)
     with contextlib.suppress(KeyboardInterrupt):
         return 0 if asyncio.run(play(console)) else 1
     return 0
