@@ -161,7 +161,7 @@ async def test_the_articles_yaml_applies_as_it_stands_and_twice(rig: Rig) -> Non
         await rig.kubectl("apply", "-f", HOSPITAL / "article.yaml")
 
     cohorts = {each["metadata"]["name"]: each["spec"] for each in await rig.api.list(f"{KUEUE}/v1beta2/cohorts")}
-    (queue,) = await rig.api.list(f"{KUEUE}/v1beta2/clusterqueues")
+    queue = await rig.api.get(f"{KUEUE}/v1beta2/clusterqueues/ai-model-training-cq")
     assert cohorts["clinical-division"] == {"parent": "medical-center-wide-gpus", "fairSharing": {"weight": "0.6"}}
     assert cohorts["research-division"] == {"parent": "medical-center-wide-gpus", "fairSharing": {"weight": "0.4"}}
     assert queue["spec"]["cohort"] == "research-division"
