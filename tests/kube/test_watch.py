@@ -326,3 +326,33 @@ async def test_a_failure_of_ours_is_not_taken_for_one_of_the_server(api, client)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(task, 5)
     assert len(tries) == 2
+
+
+async def test_a_relist_brings_what_the_watch_has_not_shown(api, client, seen):
+    api.put(PODS, pod_json("p0"))
+    api.fail("WATCH", PODS, Fault(chunks=[], hang=True))
+
+    async with watching(client, seen, silence_s=60) as watcher:
+        await watcher.synced.wait()
+        await until(lambda: any("watch" in request.query for request in api.requests))
+        api.put(PODS, pod_json("p1"))
+        assert seen.names == ["p0"]
+
+        async with asyncio.timeout(5):
+            await watcher.relist()
+
+        assert seen.names == ["p0", "p1"]
+
+
+async def test_a_relist_survives_a_list_that_fails(api, client, seen):
+    api.put(PODS, pod_json("p0"))
+
+    async with watching(client, seen, silence_s=60) as watcher:
+        await watcher.synced.wait()
+        api.fail("LIST", PODS, Fault(status=500))
+        api.put(PODS, pod_json("p1"))
+
+        async with asyncio.timeout(5):
+            await watcher.relist()
+
+        assert seen.names == ["p0", "p1"]
