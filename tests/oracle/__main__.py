@@ -1,4 +1,4 @@
-"""Runs recorded cases and compares decisions: ``python -m tests.oracle PATH… [--policy P] [--show NAME] [--json FILE]``.
+"""Compares decisions with recorded cases: ``python -m tests.oracle PATH… [--policy P] [--show NAME] [--json FILE]``.
 
 Prints ``family agree/total`` per family. Under the reference policy every case has to agree; under the default policy
 those of ``differences.txt`` have to differ and all others to agree. Exits 1 if that is not so.
