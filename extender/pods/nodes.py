@@ -1,8 +1,11 @@
 """Nodes by name, the sets of them that carry given labels, and what managed pods take from each.
 
-Sets are remembered per selector and thrown away when a node or its labels change, so a question about 5,000 names is
-one set lookup a name.
+Sets are remembered per selector, and amounts per resource, as the questions about thousands of names need them: one
+lookup a name. Both follow each node as it changes, so a node that joins costs the next question nothing.
 """
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from extender.model.names import NodeName, PodUid, ResourceName
 from extender.model.pods import Node
@@ -18,8 +21,9 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[NodeName, Node] = {}
-        self._by_selector: dict[Labels, frozenset[str]] = {}
-        self._used: dict[NodeName, dict[ResourceName, int]] = {}
+        self._by_selector: dict[Labels, set[str]] = {}
+        self._total: dict[ResourceName, dict[str, int]] = {}
+        self._used: dict[ResourceName, dict[str, int]] = {}
         self._pods: dict[PodUid, tuple[NodeName, Requests]] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -30,23 +34,37 @@ class Nodes:
         old = self._nodes.get(node.name)
         self._nodes[node.name] = node
         if old is None or old.labels != node.labels:
-            self._by_selector.clear()
+            labels = set(node.labels)
+            for selector, names in self._by_selector.items():
+                if labels.issuperset(selector):
+                    names.add(node.name)
+                else:
+                    names.discard(node.name)
+        if old is None or old.allocatable != node.allocatable:
+            if old is not None:
+                self._forget_amounts(old)
+            for resource, amount in node.allocatable:
+                self._total.setdefault(resource, {})[node.name] = amount
 
     def remove(self, name: NodeName) -> None:
         """Forget the node; what its pods took is kept until they are gone."""
-        if self._nodes.pop(name, None) is not None:
-            self._by_selector.clear()
+        old = self._nodes.pop(name, None)
+        if old is None:
+            return
+        self._forget_amounts(old)
+        for names in self._by_selector.values():
+            names.discard(name)
 
-    def get(self, name: str) -> Node | None:
-        """The node of that name, None if it is not known (our watch may lag)."""
-        return self._nodes.get(NodeName(name))
+    def _forget_amounts(self, node: Node) -> None:
+        for resource, _ in node.allocatable:
+            del self._total[resource][node.name]
 
-    def with_labels(self, selector: Labels) -> frozenset[str]:
-        """The names of all nodes that carry every label of *selector*."""
+    def with_labels(self, selector: Labels) -> AbstractSet[str]:
+        """The names of all nodes that carry every label of *selector*, as of now; it follows later changes."""
         found = self._by_selector.get(selector)
         if found is None:
             wanted = set(selector)
-            found = frozenset(node.name for node in self._nodes.values() if wanted <= set(node.labels))
+            found = {node.name for node in self._nodes.values() if wanted <= set(node.labels)}
             if len(self._by_selector) >= _SELECTORS_MAX:
                 self._by_selector.clear()
             self._by_selector[selector] = found
@@ -58,24 +76,27 @@ class Nodes:
             return
         self.unbind(pod)
         self._pods[pod] = (node, requests)
-        used = self._used.setdefault(node, {})
         for resource, amount in requests:
-            used[resource] = used.get(resource, 0) + amount
+            used = self._used.setdefault(resource, {})
+            used[node] = used.get(node, 0) + amount
 
     def unbind(self, pod: PodUid) -> None:
         """*pod* takes nothing any more."""
         node, requests = self._pods.pop(pod, (None, ()))
         if node is None:
             return
-        used = self._used[node]
         for resource, amount in requests:
-            used[resource] -= amount
-        if not any(used.values()):
-            del self._used[node]
+            used = self._used[resource]
+            left = used.get(node, 0) - amount
+            if left:
+                used[node] = left
+            else:
+                used.pop(node, None)
 
-    def free(self, name: NodeName, resource: ResourceName) -> int:
-        """What managed pods leave of *resource* on the node, in canonical units; 0 if the node is not known."""
-        node = self._nodes.get(name)
-        if node is None:
-            return 0
-        return dict(node.allocatable).get(resource, 0) - self._used.get(name, {}).get(resource, 0)
+    def total(self, resource: ResourceName) -> Mapping[str, int]:
+        """What each node has of *resource* to give, in canonical units; nodes that have none may be missing."""
+        return self._total.get(resource, {})
+
+    def used(self, resource: ResourceName) -> Mapping[str, int]:
+        """What managed pods take of *resource* on each node; nodes on which they take none are missing."""
+        return self._used.get(resource, {})

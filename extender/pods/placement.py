@@ -98,15 +98,9 @@ class Placement:
         scarce = _scarce(pod) if pod else None
         if pod is None or scarce is None:
             return []
-        return [NodeScore(NodeName(name), self._score(NodeName(name), *scarce)) for name in asked.nodes]
-
-    def _score(self, name: NodeName, resource: ResourceName, amount: int) -> int:
-        node = self._books.nodes.get(name)
-        total = dict(node.allocatable).get(resource, 0) if node else 0
-        if total <= 0:
-            return 0
-        left = self._books.nodes.free(name, resource) - amount
-        return max(0, min(SCORE_MAX, SCORE_MAX * (total - left) // total))
+        resource, amount = scarce
+        total_of, used_of = self._books.nodes.total(resource).get, self._books.nodes.used(resource).get
+        return [NodeScore(NodeName(name), _score(total_of(name, 0), used_of(name, 0) + amount)) for name in asked.nodes]
 
     def preempt(self, asked: PreemptionQuestion) -> dict[str, NodeVictims]:
         """The candidates whose victims quota rules allow, unchanged and in their order.
@@ -131,6 +125,13 @@ class Placement:
         if victim is None or victim.deleting:
             return True  # not ours to protect, or leaving already
         return self._protection.may_preempt(self._books.workload_of(pod), self._books.workload_of(victim))
+
+
+def _score(total: int, used: int) -> int:
+    """How full the node would be, from 0 to 10; 0 if it has nothing of the resource."""
+    if total <= 0:
+        return 0
+    return SCORE_MAX if used >= total else SCORE_MAX * used // total
 
 
 def _only(node: str, names: Sequence[str]) -> FilterVerdict:

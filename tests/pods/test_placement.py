@@ -3,7 +3,7 @@
 import pytest
 
 from extender.model.errors import NotYetSeen
-from extender.model.events import NodeGone, NodeSeen, PodSeen
+from extender.model.events import NodeGone, NodeSeen, PodGone, PodSeen
 from extender.model.names import Namespace, NodeName, PodUid
 from extender.model.pods import Node
 from extender.model.questions import PlacementQuestion, PodInQuestion, PreemptionQuestion
@@ -139,6 +139,18 @@ def test_fuller_nodes_score_higher_so_that_empty_ones_stay_whole(books, placemen
     scores = placement.prioritize(PlacementQuestion(question(admission=TEXT), NODES))
 
     assert scores == [NodeScore("a100-2", 1), NodeScore("cpu-1", 0), NodeScore("a100-1", 5)]
+
+
+def test_what_a_node_has_and_what_is_used_on_it_are_followed(books, placement):
+    books.apply(PodSeen(pod("other", gates=(), node=NodeName("a100-1"), requests=((GPU, 3),))))
+    books.apply(PodSeen(pod(gates=(), admission=TEXT)))
+    books.apply(PodGone(PodUid("other")))
+    books.apply(NodeSeen(Node(NodeName("a100-1"), A100_LABELS, allocatable=((GPU, 2),))))
+    books.apply(NodeSeen(Node(NodeName("a100-2"), A100_LABELS)))
+
+    scores = placement.prioritize(PlacementQuestion(question(admission=TEXT), NODES))
+
+    assert scores == [NodeScore("a100-2", 0), NodeScore("cpu-1", 0), NodeScore("a100-1", 5)]
 
 
 def test_a_node_with_a_protected_victim_is_left_out(books, placement):
