@@ -17,7 +17,6 @@ from extender.model.effects import Admit, Effect, Evict, EvictPod, RecordEvent, 
 from extender.model.events import (
     EngineEvent,
     Event,
-    EvictionRefused,
     WorkloadGone,
     WorkloadSeen,
 )
@@ -126,9 +125,10 @@ class Driver:
                 log.warning("admission_refused", namespace=namespace, pod=name, cause=cause)
                 for told in self.books.refuse(effect, cause):
                     self._tell(told)
-            case EvictPod(workload=workload, namespace=namespace, name=name):
+            case EvictPod(namespace=namespace, name=name):
                 log.warning("eviction_refused", namespace=namespace, pod=name, cause=cause)
-                self._tell(EvictionRefused(workload, cause))
+                for told in self.books.refuse_eviction(effect, cause):
+                    self._tell(told)
             case SetQueueStatus():
                 self._statuses.forget(effect)
                 return

@@ -11,6 +11,7 @@ from extender.model.events import (
     AdmissionRefused,
     EngineEvent,
     Event,
+    EvictionRefused,
     FlavorGone,
     FlavorSeen,
     LocalQueueGone,
@@ -30,7 +31,7 @@ from extender.model.quota import Labels, ResourceFlavor, Toleration
 from extender.model.reasons import Reason
 from extender.model.workload import Admission, PodSetAssignment, Workload
 from extender.pods.admission import write_admission
-from extender.pods.gangs import gang_workload, gather, group_uid, role_of
+from extender.pods.gangs import Gang, gang_workload, gather, group_uid, role_of
 from extender.pods.intake import DEFAULT_QUEUE, MAIN, single_workload
 from extender.pods.nodes import Nodes
 
@@ -47,6 +48,7 @@ class Books:
         self._pods: dict[PodUid, Pod] = {}
         self._members: dict[WorkloadUid, dict[PodUid, Pod]] = {}
         self._unfinished: set[WorkloadUid] = set()
+        self._stopped: set[WorkloadUid] = set()
         self._told: dict[WorkloadUid, Workload] = {}
         self._classes: dict[str, int] = {}
         self._default_queues: set[Namespace] = set()
@@ -66,7 +68,7 @@ class Books:
         """The live pods of *workload*: one, or the members of a group that belong to it, oldest first."""
         members = self._members.get(workload)
         if members is not None:
-            return list(gather(members.values()).chosen)
+            return list(self._gang(workload).chosen)
         pod = self._pods.get(PodUid(workload))
         return [pod] if pod else []
 
@@ -163,13 +165,21 @@ class Books:
         if not members:
             del self._members[uid]
             return self._end(uid)
-        gang = gather(members.values())
-        if gang.unfinished():
+        gang = self._gang(uid)
+        if gang.given is None:
+            self._stopped.discard(uid)
+        elif gang.unfinished():
             self._unfinished.add(uid)
         return self._end(uid) if gang.over else self._tell(gang_workload(gang, self._classes))
 
+    def _gang(self, uid: WorkloadUid) -> Gang:
+        told = self._told.get(uid)
+        held = told is not None and told.admission is not None
+        return gather(self._members[uid].values(), writing=self._assumed, held=held)
+
     def _end(self, uid: WorkloadUid) -> list[EngineEvent]:
         self._unfinished.discard(uid)
+        self._stopped.discard(uid)
         return [WorkloadGone(uid)] if self._told.pop(uid, None) is not None else []
 
     def _tell(self, workload: Workload) -> list[EngineEvent]:
@@ -201,8 +211,8 @@ class Books:
     def finish(self) -> list[PodEffect]:
         """The writes that complete groups which are admitted in part: a write was lost, or a pod was replaced."""
         writes: list[PodEffect] = []
-        for uid in sorted(self._unfinished):
-            gang = gather(self._members[uid].values())
+        for uid in sorted(self._unfinished - self._stopped):
+            gang = self._gang(uid)
             for pod, given in gang.unfinished():
                 busy = pod.uid in self._assumed or pod.uid in self._outdated
                 if not busy and gang.given is not None:
@@ -245,6 +255,10 @@ class Books:
         return self._give_back(write, cause)
 
     def _give_back(self, write: UngatePod, cause: str) -> list[EngineEvent]:
+        told = self._told.get(write.workload)
+        if told is not None and told.admission is not None and write.workload in self._members:
+            self._unfinished.add(write.workload)
+            return self._tell_gang(write.workload)
         others = [pod for pod in self.pods_of(write.workload) if pod.uid != write.uid]
         if any(pod.admission is not None or pod.uid in self._assumed for pod in others):
             self._unfinished.add(write.workload)
@@ -258,8 +272,20 @@ class Books:
         del self._outdated[pod.uid]
         return self._give_back(*outdated)
 
+    def refuse_eviction(self, write: EvictPod, cause: str) -> list[EngineEvent]:
+        """A pod stays that was told to go, so its group goes on until it is told again."""
+        if write.workload in self._stopped:
+            self._stopped.discard(write.workload)
+            self._unfinished.add(write.workload)
+        return [EvictionRefused(write.workload, cause)]
+
     def evict(self, evict: Evict) -> list[PodEffect]:
-        """The writes that stop a workload: one eviction per pod that is not leaving already."""
+        """The writes that stop a workload: one eviction per pod that is not leaving already.
+
+        A group that was told to stop is not finished any more, or its replacements would keep it running for ever.
+        """
+        if evict.uid in self._members:
+            self._stopped.add(evict.uid)
         return [
             EvictPod(evict.uid, pod.uid, pod.namespace, pod.name, evict.reason, evict.message)
             for pod in self.pods_of(evict.uid)

@@ -8,10 +8,11 @@ lives.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
-from extender.model.names import ResourceName, WorkloadUid
+from extender.model.names import PodUid, ResourceName, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.model.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -43,7 +44,7 @@ class Gang(msgspec.Struct, frozen=True):
     """A group as it stands.
 
     ``chosen`` are the live pods that belong to it, oldest first; ``excess`` those beyond its size. ``given`` is its
-    admission as some member carries it, None while it waits.
+    admission as some member carries it, None while it waits. ``writing`` are members whose admission is being written.
     """
 
     uid: WorkloadUid
@@ -51,6 +52,7 @@ class Gang(msgspec.Struct, frozen=True):
     excess: tuple[Pod, ...]
     succeeded: tuple[Pod, ...]
     given: Admission | None
+    writing: frozenset[PodUid] = frozenset()
 
     @property
     def over(self) -> bool:
@@ -65,24 +67,35 @@ class Gang(msgspec.Struct, frozen=True):
         for given in self.given.assignments:
             alike = [pod for pod in self.chosen if role_of(pod) == given.name]
             done = sum(role_of(pod) == given.name for pod in self.succeeded)
-            open_places = given.count - done - sum(not pod.gated for pod in alike)
-            gated = [pod for pod in alike if pod.gated]
+            open_places = given.count - done - sum(self._started(pod) for pod in alike)
+            gated = [pod for pod in alike if not self._started(pod)]
             found += [(pod, given) for pod in gated[: max(0, open_places)]]
         return found
 
     @property
     def stopping(self) -> bool:
         """Whether every member that was started is on its way out: replacements wait for a new admission."""
-        return all(pod.deleting for pod in self.chosen if not pod.gated)
+        started = [pod for pod in self.chosen if self._started(pod)]
+        return bool(started) and all(pod.deleting for pod in started)
+
+    def _started(self, pod: Pod) -> bool:
+        return not pod.gated or pod.uid in self.writing
 
 
-def gather(members: Iterable[Pod]) -> Gang:
-    """The gang that *members* (all pods of one group, ended ones included) form."""
+def gather(members: Iterable[Pod], *, writing: Mapping[PodUid, str] = MappingProxyType({}), held: bool = False) -> Gang:
+    """The gang that *members* (all pods of one group, ended ones included) form.
+
+    *writing* are the admissions that are being written to pods. If the group is *held* already, they count like those
+    that stand on pods: the last member that carries one may end while a replacement's is under way.
+    """
     ordered = sorted(members, key=lambda pod: (pod.gated, pod.created_ms, pod.name))
     succeeded = tuple(pod for pod in ordered if pod.phase == "Succeeded")
     live = [pod for pod in ordered if not pod.ended]
     places = max(0, max((pod.group_total for pod in ordered), default=0) - len(succeeded))
     given = [read for pod in live if (read := read_admission(pod.uid, pod.admission)) is not None]
+    busy = {pod.uid: writing[pod.uid] for pod in live if pod.uid in writing}
+    if held and not given:
+        given = [read for uid, text in busy.items() if (read := read_admission(uid, text)) is not None]
     # Pods on their way out are replaced already: they take no place.
     leaving = [pod for pod in live if pod.deleting]
     staying = [pod for pod in live if not pod.deleting]
@@ -92,6 +105,7 @@ def gather(members: Iterable[Pod]) -> Gang:
         excess=tuple(staying[places:]),
         succeeded=succeeded,
         given=_newest(given),
+        writing=frozenset(busy),
     )
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.model.effects import Admit, UngatePod
-from extender.model.events import AdmissionRefused, PodGone, PodSeen, WorkloadGone, WorkloadSeen
+from extender.model.effects import Admit, Evict, EvictionReason, UngatePod
+from extender.model.events import AdmissionRefused, EvictionRefused, PodGone, PodSeen, WorkloadGone, WorkloadSeen
 from extender.model.names import ClusterQueueName, LocalQueueName, NodeName, PodUid, WorkloadUid
 from extender.model.pods import GATE
 from extender.model.reasons import ReasonCode
@@ -189,3 +189,44 @@ def test_an_evicted_groups_replacements_wait_for_a_new_admission(running):
         events = running.apply(PodGone(PodUid(name)))
     assert events[-1].workload.admission is None
     assert events[-1].workload.held is None
+
+
+def test_a_group_holds_its_quota_while_the_admission_of_a_replacement_is_under_way(books, running):
+    """Found by the simulator: the quota was given away while an admission on it was still being written."""
+    books.apply(PodSeen(member("b", gates=(), phase="Failed", admission=books.pod("b").admission)))
+    told(books, member("b2"))
+    (write,) = books.finish()
+    last = told(books, member("a", gates=(), phase="Succeeded", admission=books.pod("a").admission))
+
+    assert write.name == "b2"
+    assert last.admission.assignments[0].count == 1
+    assert not last.evicted
+
+
+def test_a_group_whose_last_admission_is_not_written_waits_again(books, running):
+    books.apply(PodSeen(member("b", gates=(), phase="Failed", admission=books.pod("b").admission)))
+    told(books, member("b2"))
+    (write,) = books.finish()
+    told(books, member("a", gates=(), phase="Succeeded", admission=books.pod("a").admission))
+    (event,) = books.refuse(write, "gone: no such pod")
+
+    assert event.workload.admission is None
+
+
+def test_a_group_that_was_told_to_stop_is_not_finished_any_more(books, running):
+    """Found by the simulator: replacements would keep it running, and its preemptor waiting, for ever."""
+    books.evict(Evict(GROUP, WorkloadUid("preemptor"), EvictionReason.IN_CLUSTER_QUEUE, ""))
+    books.apply(PodGone(PodUid("a")))
+    told(books, member("a2"))
+
+    assert books.finish() == []
+
+
+def test_a_group_goes_on_when_its_eviction_is_refused(books, running):
+    first, _ = books.evict(Evict(GROUP, WorkloadUid("preemptor"), EvictionReason.IN_CLUSTER_QUEUE, ""))
+    books.apply(PodGone(PodUid("a")))
+    told(books, member("a2"))
+    events = books.refuse_eviction(first, "expired: a disruption budget")
+
+    assert events == [EvictionRefused(GROUP, "expired: a disruption budget")]
+    assert [write.name for write in books.finish()] == ["a2"]
