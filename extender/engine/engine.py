@@ -28,6 +28,44 @@ REASONS_MAX = 10_000
 """A pass reports no more reasons than this; the others are answered when asked for."""
 
 
+class _Pass:
+    """What one pass has done so far; ``looked`` are the workloads that were tried and did not get in.
+
+    What it admitted it can take back, since nobody was told yet: better than to start a workload only to stop it.
+    Each is taken back once at most, so that this ends.
+    """
+
+    def __init__(self, now_ms: int, report: CycleReport | None = None) -> None:
+        self.now_ms = now_ms
+        self.report = report
+        self.looked: dict[WorkloadUid, None] = {}
+        self._effects: list[EngineEffect | None] = []
+        self._admitted: dict[WorkloadUid, int] = {}
+        self._taken_back: set[WorkloadUid] = set()
+
+    def admit(self, effect: Admit) -> None:
+        """Somebody gets in."""
+        self._admitted[effect.uid] = len(self._effects)
+        self._effects.append(effect)
+
+    def evict(self, effect: Evict) -> None:
+        """Somebody is told to stop."""
+        self._effects.append(effect)
+
+    def take_back(self, uid: WorkloadUid) -> bool:
+        """Whether *uid* got in in this very pass and now did not."""
+        place = self._admitted.pop(uid, None)
+        if place is None or uid in self._taken_back:
+            return False
+        self._taken_back.add(uid)
+        self._effects[place] = None
+        return True
+
+    def effects(self) -> tuple[EngineEffect, ...]:
+        """What is to be done, in the order of decision."""
+        return tuple(effect for effect in self._effects if effect is not None)
+
+
 class Engine:
     """Decides on quota. Facts come in by ``apply``, decisions go out by ``run_pass``."""
 
@@ -53,39 +91,31 @@ class Engine:
 
     def run_pass(self, now_ms: int) -> PassResult:
         """Run cycles until nothing changes any more. A pass with nothing to do costs nothing."""
-        effects: list[EngineEffect] = []
-        looked: dict[WorkloadUid, None] = {}
+        log = _Pass(now_ms)
         cycles = 0
         while self.has_work and cycles < CYCLES_MAX:
             cycles += 1
-            self._one_cycle(now_ms, effects, looked=looked)
-        looks = ((uid, self.reason_of(uid)) for uid in islice(looked, REASONS_MAX))
-        return PassResult(tuple(effects), tuple((uid, found) for uid, found in looks if found is not None), cycles)
+            self._one_cycle(log)
+        looks = ((uid, self.reason_of(uid)) for uid in islice(log.looked, REASONS_MAX))
+        return PassResult(log.effects(), tuple((uid, found) for uid, found in looks if found is not None), cycles)
 
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""
         report = CycleReport(heads={}, order={}, admitted=[], preempted=[], pending={})
-        self._one_cycle(now_ms, [], report=report)
+        self._one_cycle(_Pass(now_ms, report))
         return report
 
-    def _one_cycle(
-        self,
-        now_ms: int,
-        effects: list[EngineEffect],
-        *,
-        report: CycleReport | None = None,
-        looked: dict[WorkloadUid, None] | None = None,
-    ) -> None:
+    def _one_cycle(self, log: _Pass) -> None:
         world = self._world
         world.settle()
         if world.drains:
-            self._drain(effects)
+            self._drain(log)
         self._cycle += 1
         awake = world.awake
         for tree in list(awake) if len(awake) < 2 else sorted(awake, key=lambda tree: tree.rank):
-            self._tree_cycle(tree, now_ms, effects, report, looked)
+            self._tree_cycle(tree, log)
 
-    def _drain(self, effects: list[EngineEffect]) -> None:
+    def _drain(self, log: _Pass) -> None:
         """Tell the workloads of drained queues to stop, each once."""
         world = self._world
         drains, world.drains = sorted(world.drains), {}
@@ -98,16 +128,9 @@ class Engine:
                 why, text = EvictionReason.LOCAL_QUEUE_STOPPED, f"LocalQueue {source.namespace}/{source.name}"
             else:
                 why, text = EvictionReason.CLUSTER_QUEUE_STOPPED, f"ClusterQueue {charge.leaf.name}"
-            self._evict(charge, None, why, f"{text} is stopped and drained", effects)
+            self._evict(charge, None, why, f"{text} is stopped and drained", log)
 
-    def _tree_cycle(
-        self,
-        tree: Tree,
-        now_ms: int,
-        effects: list[EngineEffect],
-        report: CycleReport | None,
-        looked: dict[WorkloadUid, None] | None,
-    ) -> None:
+    def _tree_cycle(self, tree: Tree, log: _Pass) -> None:
         world = self._world
         heads = self._heads(tree)
         if not heads:
@@ -121,30 +144,30 @@ class Engine:
         moved = False
         for entry in cycle.run(kept, entries[len(kept) :]):
             if entry.outcome is Outcome.ADMITTED:
-                self._admit(entry, now_ms, effects)
+                self._admit(entry, log)
                 moved = True
-            elif looked is not None:
-                looked[entry.key[2]] = None
-            if report is not None:
-                _note(report, tree, entry)
-        if report is not None:
-            report.preempted.extend(
+            else:
+                log.looked[entry.key[2]] = None
+            if log.report is not None:
+                _note(log.report, tree, entry)
+        if log.report is not None:
+            log.report.preempted.extend(
                 (victim.charge.workload.uid, entry.key[2], victim.reason.value) for entry, victim in cycle.evictions
             )
         tree.reserved = [(cell.fr, amount, entry.key[2]) for entry, cell, amount in cycle.reserved]
-        moved = self._settle_outcomes(tree, cycle, entries, effects) or moved
+        moved = self._settle_outcomes(tree, cycle, entries, log) or moved
         if moved:
             tree.seen.clear()
         elif self._known(tree, entries):
             world.awake.pop(tree, None)
 
-    def _settle_outcomes(self, tree: Tree, cycle: Cycle, entries: list[Entry], effects: list[EngineEffect]) -> bool:
+    def _settle_outcomes(self, tree: Tree, cycle: Cycle, entries: list[Entry], log: _Pass) -> bool:
         """Evict the victims and put back the heads that did not get in; True if anything changed."""
         moved = False
         for entry, victim in cycle.evictions:
             if not victim.charge.evicted:
                 moved = True
-                self._preempt(entry, victim, effects)
+                self._preempt(entry, victim, log)
         for entry in entries:
             if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle):
                 moved = True
@@ -187,36 +210,35 @@ class Engine:
                 kept.append(entry)
         return kept
 
-    def _admit(self, entry: Entry, now_ms: int, effects: list[EngineEffect]) -> None:
+    def _admit(self, entry: Entry, log: _Pass) -> None:
         world = self._world
         pending, state = entry.pending, entry.state
         workload = pending.workload
-        admission = Admission(state.name, _parts(entry), now_ms)
+        admission = Admission(state.name, _parts(entry), log.now_ms)
         if state.hold is not None:
             world.set_hold(state, None)
         state.pending.remove(pending)
         del world.pending[workload.uid]
         usage = tuple(entry.assignment.usage.items())
         world.enter(Charge(workload, admission, state.leaf, usage, assumed=True))
-        effects.append(Admit(workload.uid, admission))
+        log.admit(Admit(workload.uid, admission))
 
-    def _preempt(self, entry: Entry, victim: Victim, effects: list[EngineEffect]) -> None:
+    def _preempt(self, entry: Entry, victim: Victim, log: _Pass) -> None:
+        charge = victim.charge
+        if log.take_back(charge.workload.uid):
+            self._world.take_back(charge)
+            return
         text = f"makes room for {entry.pending.workload.name} in ClusterQueue {entry.state.name}"
-        self._evict(victim.charge, entry.key[2], victim.reason, text, effects)
+        self._evict(charge, entry.key[2], victim.reason, text, log)
 
     def _evict(
-        self,
-        charge: Charge,
-        preemptor: WorkloadUid | None,
-        why: EvictionReason,
-        message: str,
-        effects: list[EngineEffect],
+        self, charge: Charge, preemptor: WorkloadUid | None, why: EvictionReason, message: str, log: _Pass
     ) -> None:
         charge.evicting = charge.evicted = True
         charge.preemptor = preemptor
         self._world.touched[charge.workload.uid] = None
         ledger.rerank(charge)
-        effects.append(Evict(charge.workload.uid, preemptor, why, message))
+        log.evict(Evict(charge.workload.uid, preemptor, why, message))
 
     def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle) -> bool:
         """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""

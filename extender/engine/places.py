@@ -179,6 +179,11 @@ class Places:
 
     # -- trees -------------------------------------------------------------------------------------------------
 
+    def take_back(self, charge: Charge) -> None:
+        """An assumed admission comes to nothing: the workload waits again."""
+        self.release(charge)
+        self._wait(charge.workload)
+
     def copy_indexes(self, other: "Places") -> None:
         """Take over what *other* knows about who belongs where."""
         self.shapes = dict(other.shapes)

@@ -248,8 +248,7 @@ class World(Places):
     def _admission_refused(self, uid: WorkloadUid) -> None:
         charge = self.charges.get(uid)
         if charge is not None and charge.assumed:
-            self.release(charge)
-            self._wait(charge.workload)
+            self.take_back(charge)
 
     def _eviction_refused(self, uid: WorkloadUid) -> None:
         charge = self.charges.get(uid)
