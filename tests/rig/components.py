@@ -8,7 +8,7 @@ so that the rig is not what a test measures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,13 @@ def etcd(*, port: int, data: Path) -> list[str]:
     ]
 
 
-def apiserver(*, port: int, etcd_port: int, trust: Trust, feature_gates: Mapping[str, bool]) -> list[str]:
-    """RBAC and TLS on, default admission; no lease of its own endpoints, as loopback is none."""
+def apiserver(
+    *, port: int, etcd_port: int, trust: Trust, feature_gates: Mapping[str, bool], apis: Sequence[str] = ()
+) -> list[str]:
+    """RBAC and TLS on, default admission; no lease of its own endpoints, as loopback is none.
+
+    *apis* are group versions to serve that are off by default, such as ``scheduling.k8s.io/v1alpha2``.
+    """
     return [
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
         f"--bind-address={LOOPBACK}",
@@ -67,6 +72,7 @@ def apiserver(*, port: int, etcd_port: int, trust: Trust, feature_gates: Mapping
         "--allow-privileged=true",
         "--profiling=false",
         *_gates(feature_gates),
+        *([f"--runtime-config={','.join(f'{api}=true' for api in apis)}"] if apis else []),
     ]
 
 

@@ -50,7 +50,8 @@ class Rig:
     """`async with Rig(nodes=[NodePool(...)]) as rig:` and a cluster is there.
 
     `scheduler` may be a KubeSchedulerConfiguration (text or mapping), or False to start none yet:
-    see `start_scheduler`. A node that has not reported for five times *heartbeat_s* counts as lost.
+    see `start_scheduler`. *apis*: group versions to serve beside the default ones. A node that has not reported
+    for five times *heartbeat_s* counts as lost.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Rig:
         nodes: Sequence[NodePool] = (),
         scheduler: str | Mapping[str, Any] | bool = True,
         feature_gates: Mapping[str, bool] | None = None,
+        apis: Sequence[str] = (),
         heartbeat_s: int | None = None,
         kubernetes: str | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class Rig:
         self.processes: dict[str, Process] = {}
         self._scheduler = scheduler
         self._gates = dict(feature_gates or {})
+        self._apis = tuple(apis)
         count = sum(pool.count for pool in self.pools)
         self._heartbeat_s = heartbeat_s or max(HEARTBEAT_S, count // HEARTBEATS_PER_S_MAX)
         self._kubernetes = kubernetes
@@ -274,7 +277,7 @@ class Rig:
         arguments = components.etcd(port=etcd_port, data=self.directory / "etcd")
         await self._run("etcd", "etcd", arguments, f"http://{LOOPBACK}:{etcd_port}/health")
         arguments = components.apiserver(
-            port=self._port, etcd_port=etcd_port, trust=self._trust, feature_gates=self._gates
+            port=self._port, etcd_port=etcd_port, trust=self._trust, feature_gates=self._gates, apis=self._apis
         )
         await self._run("kube-apiserver", "kube-apiserver", arguments, f"{self.server}/readyz")
         async with asyncio.TaskGroup() as starting:
