@@ -156,13 +156,13 @@ class Books:
         self._outdated.pop(uid, None)
         if not pod.group:
             return self._end(WorkloadUid(uid))
-        members = self._members[group_uid(pod)]
-        del members[uid]
+        if pod.phase != "Succeeded":  # a member that has succeeded stays so when its object is cleaned away
+            del self._members[group_uid(pod)][uid]
         return self._tell_gang(group_uid(pod))
 
     def _tell_gang(self, uid: WorkloadUid) -> list[EngineEvent]:
         members = self._members[uid]
-        if not members:
+        if not any(member in self._pods for member in members):
             del self._members[uid]
             return self._end(uid)
         gang = self._gang(uid)

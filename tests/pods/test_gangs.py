@@ -230,3 +230,21 @@ def test_a_group_goes_on_when_its_eviction_is_refused(books, running):
 
     assert events == [EvictionRefused(GROUP, "expired: a disruption budget")]
     assert [write.name for write in books.finish()] == ["a2"]
+
+
+def test_a_member_that_has_succeeded_gives_its_quota_back_for_good(books, running):
+    """Found by the simulator: usage grew again when the object of a finished member was cleaned away."""
+    told(books, member("b", gates=(), phase="Succeeded", admission=books.pod("b").admission))
+    events = books.apply(PodGone(PodUid("b")))
+    last = told(books, member("a", gates=(), admission=books.pod("a").admission, priority=7))
+
+    assert events == []
+    assert last.admission.assignments[0].count == 1
+
+
+def test_a_later_group_of_the_same_name_starts_from_nothing(books, running):
+    for name in ("a", "b"):
+        told(books, member(name, gates=(), phase="Succeeded", admission=books.pod(name).admission))
+        books.apply(PodGone(PodUid(name)))
+
+    assert told(books, member("c"), member("d")).pod_sets[0].count == 2
