@@ -7,7 +7,7 @@ version that has moved on.
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -81,11 +81,13 @@ class Api:
     """All objects, by kind and key.
 
     ``touched`` counts changes of quota objects; ``doomed`` maps a terminating pod to when its grace ends.
+    ``finished``: see ``keep_finished``.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[object, object]] = {kind: {} for kind in KINDS}
         self.pods: dict[PodUid, Pod] = {}
+        self.finished: dict[PodUid, Pod] = {}
         self.doomed: dict[PodUid, int] = {}
         self.streams: list[dict[str, Stream]] = []
         self.touched = 0
@@ -142,6 +144,10 @@ class Api:
 
     # --- pods ---
 
+    def members(self) -> list[Pod]:
+        """All pods, and the members of living groups that succeeded and were cleaned away."""
+        return [*self.pods.values(), *self.finished.values()]
+
     def store(self, pod: Pod) -> Pod:
         """Write a pod in whatever state, as its owner, the kubelet or the scheduler does."""
         self._version += 1
@@ -156,7 +162,9 @@ class Api:
 
     def remove(self, uid: PodUid) -> None:
         """The pod object is gone."""
-        self.pods.pop(uid, None)
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            keep_finished(self.finished, pod, self.pods.values())
         self.doomed.pop(uid, None)
         self._tell("pod", uid, None)
 
@@ -208,6 +216,15 @@ class Api:
         """GET: whether the pod shows what *write* wanted."""
         pod = self.pods.get(write.uid)
         return pod is not None and pod.admission == write.admission
+
+
+def keep_finished(finished: dict[PodUid, Pod], gone: Pod, left: Iterable[Pod]) -> None:
+    """Remember a member of a group that succeeded and was cleaned away, as long as other members are there."""
+    if gone.group and gone.phase == "Succeeded":
+        finished[gone.uid] = gone
+    groups = {pod.group for pod in left}
+    for uid in [uid for uid, pod in finished.items() if pod.group not in groups]:
+        del finished[uid]
 
 
 def written_for(pod: Pod) -> dict[str, Any] | None:

@@ -46,8 +46,10 @@ class Audit:
 
     def __init__(self, replica: Replica) -> None:
         self.objects: Objects = {kind: stream.seen for kind, stream in replica.streams.items()}
-        self.pods = by_workload(replica.pods().values())
-        self.held = holdings(replica.pods().values(), replica.in_flight())
+        self.pods = by_workload(replica.members())
+        self.held = holdings(replica.members(), replica.in_flight())
+        for uid in [uid for uid in replica.evicting if uid not in self.held]:
+            del replica.evicting[uid]  # it has left, and may have come back since
         self.evicted: list[tuple[WorkloadUid, WorkloadUid]] = []
         self.leaving = {
             uid
@@ -136,7 +138,7 @@ class Tolerance:
             for write in replica.writes:
                 if write.zombie and isinstance(write.effect, UngatePod):
                     flying.pop(write.effect.uid, None)
-        held = holdings(story.api.pods.values(), flying)
+        held = holdings(story.api.members(), flying)
         excess = quota_of(story.api.objects, held).excess()
         behind = story.leader is None or story.leader.lag(CONFIG) > 0
         if self.late and story.leader is not None and story.leader.lag(("pod",)) == 0:
@@ -173,7 +175,7 @@ def runs_where_admitted(api: Api, replica: Replica, pod: Pod, node: NodeName) ->
 
 def every_waiting_workload_has_a_reason(replica: Replica) -> None:
     """After a pass that ended, every workload that waits can say why, with its numbers filled in."""
-    pods = replica.pods().values()
+    pods = replica.members()
     held = holdings(pods, replica.in_flight())
     for uid, members in by_workload([pod for pod in pods if pod.managed]).items():
         if uid in held or all(pod.ended for pod in members):
@@ -185,8 +187,8 @@ def every_waiting_workload_has_a_reason(replica: Replica) -> None:
 
 def groups_are_whole(api: Api) -> None:
     """Every group runs with all the pods that its latest admission gave it, or with none."""
-    held = holdings(api.pods.values(), {})
-    for uid, members in by_workload([pod for pod in api.pods.values() if pod.group]).items():
+    held = holdings(api.members(), {})
+    for uid, members in by_workload([pod for pod in api.members() if pod.group]).items():
         admitted = [(pod, text) for pod in members if (text := written_for(pod)) is not None]
         if uid not in held:
             running = [pod.name for pod, _ in admitted if not pod.ended]
@@ -206,7 +208,7 @@ def nothing_that_fits_waits(api: Api, leader: Replica) -> None:
 
     A blocked head of a StrictFIFO queue may keep others waiting, in its own queue and, by its reservation, in its tree.
     """
-    held = holdings(api.pods.values(), {})
+    held = holdings(leader.members(), leader.in_flight())
     quota = quota_of(api.objects, held)
     waiting: dict[str, list[Pod]] = {}
     for uid, members in by_workload([pod for pod in api.pods.values() if pod.managed]).items():

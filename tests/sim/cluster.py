@@ -1,6 +1,5 @@
 """What lives in the cluster beside us: administrators' objects, owners of pods, the scheduler and the kubelets."""
 
-from itertools import combinations
 from random import Random
 from typing import NamedTuple
 
@@ -45,6 +44,8 @@ from tests.sim.api import Api
 GPU = ResourceName("nvidia.com/gpu")
 UNIT = {CPU: 1000, GPU: 1}
 NAMESPACE = Namespace("lab")
+ANY = FlavorName("any")
+"""A flavor without labels: any node will do."""
 WEIGHTS = (0.0, 0.5, 1.0, 1.0, 300.0, 1e7)
 TOLERATION = Toleration(key="dedicated", operator="Exists")
 
@@ -77,6 +78,7 @@ class Cluster:
         self.owners: dict[str, Owner] = {}
         self.ends_ms: dict[PodUid, int] = {}
         self.made = 0
+        self.succeeded: dict[str, int] = {}
 
     # --- administrators ---
 
@@ -92,9 +94,10 @@ class Cluster:
             self.api.put("class", name, (name, value))
         for flavor in self.flavors:
             self.put_flavor(flavor)
-        for size in range(1, 1 + len(self.flavors)):
-            for pools in combinations(self.flavors, size):
-                node = Node(NodeName("".join(pools)), tuple(_label(pool) for pool in pools), allocatable=((GPU, 8),))
+        self.put_flavor(ANY)
+        for flavor in self.flavors:
+            for n in range(2):
+                node = Node(NodeName(f"{flavor}{n}"), (_label(flavor),), allocatable=((GPU, 8),))
                 self.api.put("node", node.name, node)
         for n, cohort in enumerate(self.cohorts):
             if rng.random() < 0.7:
@@ -106,7 +109,8 @@ class Cluster:
     def put_flavor(self, name: FlavorName) -> None:
         """Create a flavor; ``c`` is tainted."""
         taints = (Taint("dedicated", "x"),) if name == "c" else ()
-        self.api.put("flavor", name, ResourceFlavor(name, (_label(name),), node_taints=taints))
+        labels = () if name == ANY else (_label(name),)
+        self.api.put("flavor", name, ResourceFlavor(name, labels, node_taints=taints))
 
     def _quota(self, *, limits: bool, most: int, resource: ResourceName) -> Quota:
         rng, unit = self.rng, UNIT[resource]
@@ -116,25 +120,26 @@ class Cluster:
         return Quota(nominal * unit, borrow, lend)
 
     def groups(self, *, limits: bool, most: int) -> tuple[ResourceGroup, ...]:
-        """Resource groups: all resources together, or each for itself."""
+        """Resource groups: all resources together, or each for itself, cpu then on nodes of any pool."""
         rng = self.rng
-        sets = [self.resources] if rng.random() < 0.6 else [(resource,) for resource in self.resources]
-        found = []
-        free = list(self.flavors)
-        for covered in sets:
-            count = min(len(free), rng.choice((1, 1, 2))) if covered is sets[-1] else 1
-            if not free:
-                break
-            chosen = sorted(rng.sample(free, count), key=lambda _: rng.random())
-            free = [flavor for flavor in free if flavor not in chosen]
-            flavors = tuple(
-                FlavorQuotas(
-                    flavor, tuple((name, self._quota(limits=limits, most=most, resource=name)) for name in covered)
-                )
-                for flavor in chosen
+        chosen = rng.sample(self.flavors, min(len(self.flavors), rng.choice((1, 1, 2))))
+        if len(self.resources) == 1 or rng.random() < 0.6:
+            return (self._group(self.resources, chosen, limits=limits, most=most),)
+        return (
+            self._group((CPU,), [ANY], limits=limits, most=most),
+            self._group((GPU,), chosen, limits=limits, most=most),
+        )
+
+    def _group(
+        self, covered: tuple[ResourceName, ...], flavors: list[FlavorName], *, limits: bool, most: int
+    ) -> ResourceGroup:
+        quotas = [
+            FlavorQuotas(
+                flavor, tuple((name, self._quota(limits=limits, most=most, resource=name)) for name in covered)
             )
-            found.append(ResourceGroup(covered, flavors))
-        return tuple(found)
+            for flavor in flavors
+        ]
+        return ResourceGroup(covered, tuple(quotas))
 
     def put_cohort(self, name: CohortName, *, parent: CohortName | None) -> None:
         """Create or replace a Cohort."""
@@ -224,7 +229,7 @@ class Cluster:
             mine.setdefault(pod.name.partition("-")[0], []).append(pod)
         for owner in list(self.owners.values()):
             pods = mine.get(owner.name, [])
-            succeeded = sum(pod.phase == "Succeeded" for pod in pods)
+            succeeded = self.succeeded.get(owner.name, 0)
             if succeeded >= owner.wanted:
                 del self.owners[owner.name]
                 for pod in pods:
@@ -303,7 +308,10 @@ class Cluster:
                 del self.ends_ms[uid]
             elif end_ms <= now_ms and not pod.deleting:
                 del self.ends_ms[uid]
-                self.api.change(pod, phase="Failed" if self.rng.random() < 0.1 else "Succeeded")
+                phase = "Failed" if self.rng.random() < 0.1 else "Succeeded"
+                self.api.change(pod, phase=phase)
+                owner = pod.name.partition("-")[0]
+                self.succeeded[owner] = self.succeeded.get(owner, 0) + (phase == "Succeeded")
 
     def touch(self) -> None:
         """Somebody changes a pod in something that does not matter: only its resource version moves."""
@@ -313,5 +321,5 @@ class Cluster:
 
 
 def _label(flavor: FlavorName) -> tuple[str, str]:
-    """What the nodes of a flavor carry. A node may be of several, since resources may have different flavors."""
-    return (f"pool-{flavor}", "yes")
+    """What the nodes of a flavor carry."""
+    return ("pool", flavor)

@@ -178,12 +178,11 @@ def choices(
             asked = {resource: wanted[resource] for resource in group.covered if resource in wanted}
             if not asked:
                 continue
-            keys = {key for quotas in group.flavors for key, _ in flavors[quotas.flavor].node_labels}
             open_ways.append(
                 [
                     {FlavorResource(quotas.flavor, resource): n * pod_set.count for resource, n in asked.items()}
                     for quotas in group.flavors
-                    if _suits(pod_set, flavors[quotas.flavor], keys)
+                    if _suits(pod_set, flavors[quotas.flavor])
                 ]
             )
     for way in product(*open_ways):
@@ -194,9 +193,10 @@ def choices(
         yield total
 
 
-def _suits(pod_set: PodSet, flavor: ResourceFlavor, keys: set[str]) -> bool:
+def _suits(pod_set: PodSet, flavor: ResourceFlavor) -> bool:
+    """Selectors count as far as the flavor names their keys; taints must be tolerated by the pod or by the flavor."""
     labels = dict(flavor.node_labels)
-    chosen = all(labels.get(key) == value for key, value in pod_set.node_selector if key in keys)
+    chosen = all(labels[key] == value for key, value in pod_set.node_selector if key in labels)
     tolerations = (*pod_set.tolerations, *flavor.tolerations)
     return chosen and all(any(_tolerates(t, taint) for t in tolerations) for taint in flavor.node_taints)
 

@@ -16,7 +16,7 @@ from extender.model.pods import Pod
 from extender.model.policy import Policy
 from extender.pods.books import Books
 from extender.pods.placement import Placement
-from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream
+from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream, keep_finished
 
 KINDS_OF_REFUSAL = {404: "gone", 409: "conflict", 422: "invalid"}
 """What the writer calls a refusal, by its HTTP status."""
@@ -81,6 +81,8 @@ class Replica:
         self.clock = clock
         self.writes: list[Write] = []
         self.unseen: dict[PodUid, str] = {}
+        self.outdated: dict[PodUid, UngatePod] = {}
+        self.finished: dict[PodUid, Pod] = {}
         self.evicting: dict[WorkloadUid, WorkloadUid | None] = {}
         self.on_admit: Callable[[Admit], None] = lambda _: None
         self.on_evict: Callable[[Evict], None] = lambda _: None
@@ -98,7 +100,7 @@ class Replica:
         self.driver.on_evict = lambda evict: self.on_evict(evict)
         self.placement = Placement(self.books, self.engine)
         self.evicting = {}
-        self.unseen = {}
+        self.unseen, self.outdated, self.finished = {}, {}, {}
         self.streams = self.api.watch()
         kinds = list(KINDS)
         self.rng.shuffle(kinds)
@@ -149,9 +151,22 @@ class Replica:
 
     def _take(self, kind: str, key: object, record: object | None) -> None:
         self.tell(f"{self.name} sees {kind} {_shown(key, record)}")
-        if kind == "pod" and (record is None or (isinstance(record, Pod) and record.admission is not None)):
-            self.unseen.pop(PodUid(str(key)), None)
+        if kind == "pod":
+            self._seen(PodUid(str(key)), record)
         self.driver.take([GONE[kind](key) if record is None else SEEN[kind](record)])
+
+    def _seen(self, uid: PodUid, record: object | None) -> None:
+        if not isinstance(record, Pod) or record.admission is not None:
+            self.unseen.pop(uid, None)
+        outdated = self.outdated.get(uid)
+        if outdated and not (isinstance(record, Pod) and record.resource_version == outdated.resource_version):
+            # What one member has seen changed is decided anew for the whole group.
+            workload = outdated.workload
+            self.outdated = {uid: write for uid, write in self.outdated.items() if write.workload != workload}
+        before = self.pods().get(uid)
+        if record is None and before is not None:
+            left = [pod for pod in self.pods().values() if pod.uid != uid]
+            keep_finished(self.finished, before, left)
 
     def take_over(self) -> None:
         """Lead, with a view as new as the lease: it shows what the leader before has written."""
@@ -202,6 +217,10 @@ class Replica:
         self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
         if isinstance(effect, EvictPod):
             self.evicting.pop(effect.workload, None)
+        if isinstance(effect, UngatePod) and refusal.status == 409:
+            seen = self.pods().get(effect.uid)
+            if seen is not None and seen.resource_version == effect.resource_version:
+                self.outdated[effect.uid] = effect
         self.driver.refused(effect, f"{KINDS_OF_REFUSAL[refusal.status]}: {refusal}")
 
     def _done(self, effect: Effect) -> None:
@@ -212,16 +231,25 @@ class Replica:
 
     # --- what this replica has been told ---
 
+    def members(self) -> list[Pod]:
+        """The pods as delivered, and the members of living groups that were seen to succeed before they went."""
+        return [*self.pods().values(), *self.finished.values()]
+
     def pods(self) -> dict[PodUid, Pod]:
         """The pods as delivered."""
         return {uid: pod for uid, pod in self.streams["pod"].seen.items() if isinstance(pod, Pod)}  # type: ignore[misc] # keys of this stream are uids
 
     def in_flight(self) -> dict[PodUid, dict[str, object]]:
-        """The admissions that it is writing, or has written but not seen, as plain JSON."""
-        writing = {
-            write.effect.uid: write.effect.admission for write in self.writes if isinstance(write.effect, UngatePod)
-        }
-        return {uid: json.loads(text) for uid, text in {**self.unseen, **writing}.items()}
+        """The admissions that count though they are not seen yet, as plain JSON.
+
+        They are being written, or written but not shown by the watch, or refused by a conflict with a change that the
+        watch has not shown: their charge is kept until then.
+        """
+        texts = {uid: effect.admission for uid, effect in self.outdated.items()} | self.unseen
+        for write in self.writes:
+            if isinstance(write.effect, UngatePod):
+                texts[write.effect.uid] = write.effect.admission
+        return {uid: json.loads(text) for uid, text in texts.items()}
 
 
 def _short(effect: Effect) -> str:

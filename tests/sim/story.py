@@ -14,7 +14,7 @@ from extender.model.policy import DEFAULT_STRATEGIES, FairSharingStrategy, Polic
 from extender.model.quota import LocalQueue, StopPolicy
 from tests.sim import checks
 from tests.sim.api import KINDS, Api, Refused
-from tests.sim.cluster import NAMESPACE, Cluster
+from tests.sim.cluster import ANY, NAMESPACE, Cluster
 from tests.sim.replica import Replica, Write
 
 STEPS = 300
@@ -163,7 +163,7 @@ class Story:
             self.api.put("local", LocalQueueKey(NAMESPACE, local.name), local)
 
     def _flavor_comes_or_goes(self) -> None:
-        flavor = self.rng.choice(self.cluster.flavors)
+        flavor = self.rng.choice([*self.cluster.flavors, ANY])
         if flavor in self.api.objects["flavor"]:
             self.tell(f"flavor {flavor} is deleted")
             self.api.delete("flavor", flavor)
