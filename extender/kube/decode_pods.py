@@ -34,6 +34,8 @@ from extender.model.pods import (
     ADOPTED_ANNOTATION,
     GATE,
     MANAGED_LABEL,
+    MAX_EXEC_TIME,
+    MIRROR_ANNOTATION,
     POD_GROUP_MIN_COUNT,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
@@ -66,11 +68,14 @@ def _pod(wire: PodWire) -> Made:
     managed = labels.get(MANAGED_LABEL) == "true"
     if not (queue or managed or admission is not None or GATE in gates):
         return None, ""
+    if MIRROR_ANNOTATION in annotations:
+        return None, ""
     problems: list[str] = []
     group, group_total, group_min = _group(labels, annotations, problems)
     if queue and not _is_name(queue):
         problems.append(f"{QUEUE_NAME}: {queue[: rules.NAME_LENGTH_MAX]!r} is not a name of a LocalQueue")
-    ready, condition = _conditions(status.conditions)
+    ready, told_reason, condition = _conditions(status.conditions)
+    scheduling_group = spec.scheduling_group
     intern = sys.intern
     pod = Pod(
         uid=PodUid(meta.uid),
@@ -85,6 +90,8 @@ def _pod(wire: PodWire) -> Made:
         group=group,
         group_total=group_total,
         group_min=group_min,
+        pod_group=(scheduling_group.pod_group_name or "") if scheduling_group else "",
+        run_s_max=_count(labels, MAX_EXEC_TIME, problems),
         phase=intern(status.phase or "Pending"),
         node=NodeName(intern(spec.node_name)) if spec.node_name else None,
         deleting=meta.deletion_timestamp is not None,
@@ -98,6 +105,7 @@ def _pod(wire: PodWire) -> Made:
         affinity=_part(spec.affinity, _required_terms, "spec.affinity", problems),
         owner=_owner(meta),
         admitted_condition=condition,
+        admitted_reason=told_reason,
         problem="; ".join(problems),
     )
     return PodSeen(pod), pod.problem
@@ -135,8 +143,8 @@ def _group(labels: dict[str, str], annotations: dict[str, str], problems: list[s
     return group, total, least
 
 
-def _count(annotations: dict[str, str], name: str, problems: list[str]) -> int:
-    text = annotations.get(name)
+def _count(marks: dict[str, str], name: str, problems: list[str]) -> int:
+    text = marks.get(name)
     if text is None:
         return 0
     if not (text.isascii() and text.isdecimal() and len(text) <= COUNT_DIGITS_MAX and int(text) > 0):
@@ -148,15 +156,15 @@ def _count(annotations: dict[str, str], name: str, problems: list[str]) -> int:
 _is_name = lru_cache(maxsize=4096)(rules.is_name)
 
 
-def _conditions(found: list[ConditionWire] | None) -> tuple[bool, str]:
-    """Whether the pod is ready, and the message of our own condition."""
-    ready, told = False, ""
+def _conditions(found: list[ConditionWire] | None) -> tuple[bool, str, str]:
+    """Whether the pod is ready, and the reason and message of our own condition."""
+    ready, why, told = False, "", ""
     for condition in found or ():
         if condition.type == "Ready":
             ready = condition.status == "True"
         elif condition.type == ADMITTED_CONDITION:
-            told = condition.message or ""
-    return ready, told
+            why, told = sys.intern(condition.reason or ""), condition.message or ""
+    return ready, why, told
 
 
 def _owner(meta: MetaWire) -> Owner | None:

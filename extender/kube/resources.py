@@ -7,6 +7,7 @@ import msgspec
 
 from extender.kube.client import PARTIAL, PARTIAL_LIST
 from extender.kube.decode_nodes import CODEC as NODES
+from extender.kube.decode_owners import POD_GROUPS, STATEFUL_SETS
 from extender.kube.decode_pods import CODEC as PODS
 from extender.kube.decode_quota import (
     CLUSTER_QUEUES,
@@ -21,6 +22,7 @@ from extender.model.errors import Gone
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
 KUEUE_VERSION: Final = "v1beta2"
+POD_GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 
 
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
@@ -110,6 +112,14 @@ def namespaces() -> Resource:
     return Resource("namespaces", "/api/v1/namespaces", NAMESPACES, partial=True)
 
 
+def owners() -> tuple[Resource, ...]:
+    """What groups of pods hang on. PodGroups exist in few clusters yet (1.36, alpha)."""
+    return (
+        Resource("statefulsets", "/apis/apps/v1/statefulsets", STATEFUL_SETS),
+        Resource("podgroups", f"/apis/{POD_GROUP_VERSION}/podgroups", POD_GROUPS, optional=True),
+    )
+
+
 def quota(version: str = KUEUE_VERSION) -> tuple[Resource, ...]:
     """Kueue's quota objects, in the order in which they refer to each other."""
     base = f"/apis/{KUEUE_GROUP}/{version}"
@@ -124,4 +134,4 @@ def quota(version: str = KUEUE_VERSION) -> tuple[Resource, ...]:
 
 def everything(version: str = KUEUE_VERSION, *, pod_labels: str = "", pod_fields: str = "") -> tuple[Resource, ...]:
     """All that the service reads; every one of them must be synced before the first decision."""
-    return (*quota(version), namespaces(), nodes(), pods(labels=pod_labels, fields=pod_fields))
+    return (*quota(version), namespaces(), nodes(), *owners(), pods(labels=pod_labels, fields=pod_fields))

@@ -218,7 +218,14 @@ class ConditionWire(_Wire):
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     message: str | None = None
+
+
+class SchedulingGroupWire(_Wire):
+    """The PodGroup that a pod belongs to."""
+
+    pod_group_name: str | None = None
 
 
 class PodSpecWire(_Wire):
@@ -232,6 +239,7 @@ class PodSpecWire(_Wire):
     resources: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_gates: list[NamedWire] | None = None
     node_selector: Strings = None
+    scheduling_group: SchedulingGroupWire | None = None
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
     affinity: msgspec.Raw = msgspec.Raw(b"null")
 

@@ -90,11 +90,14 @@ def _ungate(effect: UngatePod) -> bytes:
 
 
 def _adopt(effect: AdoptPod) -> bytes:
+    annotations = {ADOPTED_ANNOTATION: "true"}
+    if effect.admission is not None:
+        annotations[ADMISSION_ANNOTATION] = effect.admission
     metadata = {
         "uid": effect.uid,
         "resourceVersion": effect.resource_version,
         "labels": {MANAGED_LABEL: "true"},
-        "annotations": {ADOPTED_ANNOTATION: "true"},
+        "annotations": annotations,
     }
     return orjson.dumps({"metadata": metadata})
 

@@ -21,6 +21,24 @@ class EvictionReason(StrEnum):
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+    PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    REQUEUING_LIMIT_EXCEEDED = "DeactivatedDueToRequeuingLimitExceeded"
+    MAXIMUM_EXECUTION_TIME_EXCEEDED = "DeactivatedDueToMaximumExecutionTimeExceeded"
+
+    @property
+    def preempts(self) -> bool:
+        """Whether it makes room for a preemptor."""
+        return self in _PREEMPTIONS
+
+
+_PREEMPTIONS = frozenset(
+    {
+        EvictionReason.IN_CLUSTER_QUEUE,
+        EvictionReason.IN_COHORT_RECLAMATION,
+        EvictionReason.IN_COHORT_FAIR_SHARING,
+        EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    }
+)
 
 
 class Admit(msgspec.Struct, frozen=True, gc=False):
@@ -59,12 +77,16 @@ class UngatePod(msgspec.Struct, frozen=True, gc=False):
 
 
 class AdoptPod(msgspec.Struct, frozen=True, gc=False):
-    """Mark a pod that arrived without us (label and adopted annotation), so that the watches see it."""
+    """Mark a pod that arrived without us (label and adopted annotation), so that the watches see it.
+
+    ``admission`` is what it uses if it has a node already (ADR 0050), None if it has to wait for an admission.
+    """
 
     uid: PodUid
     namespace: Namespace
     name: str
     resource_version: str
+    admission: str | None = None
 
 
 class EvictPod(msgspec.Struct, frozen=True, gc=False):

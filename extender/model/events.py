@@ -133,6 +133,35 @@ class PodGone(msgspec.Struct, frozen=True, gc=False):
     uid: PodUid
 
 
+class PodGroupSeen(msgspec.Struct, frozen=True):
+    """A PodGroup (scheduling.k8s.io) was created or changed. ``count``: its gang's minCount, 0 if it is no gang."""
+
+    namespace: Namespace
+    name: str
+    count: int
+
+
+class PodGroupGone(msgspec.Struct, frozen=True):
+    """A PodGroup was deleted."""
+
+    namespace: Namespace
+    name: str
+
+
+class StatefulSetSeen(msgspec.Struct, frozen=True):
+    """A StatefulSet was created or changed. ``ordered``: it makes a pod only when the one before it is ready."""
+
+    uid: str
+    name: str
+    ordered: bool
+
+
+class StatefulSetGone(msgspec.Struct, frozen=True):
+    """A StatefulSet was deleted."""
+
+    uid: str
+
+
 class NodeSeen(msgspec.Struct, frozen=True, gc=False):
     """A node joined or changed in something we read."""
 
@@ -159,5 +188,16 @@ QuotaEvent = (
 )
 WorkloadEvent = WorkloadSeen | WorkloadGone | AdmissionRefused | EvictionRefused
 EngineEvent = QuotaEvent | WorkloadEvent
-PodEvent = PriorityClassSeen | PriorityClassGone | PodSeen | PodGone | NodeSeen | NodeGone
+PodEvent = (
+    PriorityClassSeen
+    | PriorityClassGone
+    | PodSeen
+    | PodGone
+    | PodGroupSeen
+    | PodGroupGone
+    | StatefulSetSeen
+    | StatefulSetGone
+    | NodeSeen
+    | NodeGone
+)
 Event = EngineEvent | PodEvent

@@ -29,6 +29,9 @@ POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 POD_GROUP_TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 POD_GROUP_MIN_COUNT = "cohort-extender.io/pod-group-min-count"
 """How few pods of a group of like pods may start (partial admission); the reference has no such word for groups."""
+MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""On a static pod's image in the API server: the kubelet runs it whatever anybody says, so it is never ours."""
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -46,8 +49,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     ``requests`` are one pod's, in canonical units, by the Kubernetes formula. ``admission`` is the raw annotation, None
     if there is none. ``queue`` empty: the pod names none itself. ``group_total`` 0: no group or no valid count;
-    ``group_min`` 0: all of it.
-    ``admitted_condition`` is the message of our condition as last written, empty if there is none. ``affinity`` holds
+    ``group_min`` 0: all of it. ``pod_group`` is the PodGroup (scheduling.k8s.io) that the pod names in its spec, empty
+    if none. ``run_s_max`` is how long it may run, 0: no limit.
+    ``admitted_condition`` and ``admitted_reason`` are the message and reason of our condition as last written, empty if
+    there is none; the reason is ``Admitted`` where its status is True. ``affinity`` holds
     the required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an
     unreadable count, a request above its limit), or empty.
     """
@@ -64,6 +69,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
     group_total: int = 0
     group_min: int = 0
+    pod_group: str = ""
+    run_s_max: int = 0
     phase: str = "Pending"
     node: NodeName | None = None
     deleting: bool = False
@@ -77,6 +84,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     owner: Owner | None = None
     admitted_condition: str = ""
+    admitted_reason: str = ""
     problem: str = ""
 
     @property

@@ -32,6 +32,9 @@ class ReasonCode(StrEnum):
     GANG_INCOMPLETE = "GangIncomplete"
     BACK_OFF = "BackOff"
     CHECK_PENDING = "CheckPending"
+    EXCESS_POD = "ExcessPod"
+    ADMITTED_IN_PART = "AdmittedInPart"
+    UNCOUNTED = "Uncounted"
     # C: in motion
     VICTIMS_LEAVING = "VictimsLeaving"
     WRITE_RETRY = "WriteRetry"
@@ -64,6 +67,9 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.GANG_INCOMPLETE: "{have} of {want} pods of group {group} exist",
     ReasonCode.BACK_OFF: "attempt {attempt} at {until}: {cause}",
     ReasonCode.CHECK_PENDING: "AdmissionCheck {checks} pending",
+    ReasonCode.EXCESS_POD: "group {group} has its {total} pods already; delete this one or raise the total count",
+    ReasonCode.ADMITTED_IN_PART: "group {group} was admitted with {count} of its {total} pods, as its minimum allows",
+    ReasonCode.UNCOUNTED: "runs without an admission and uses no quota: {cause}",
     ReasonCode.VICTIMS_LEAVING: "{left} of {victims} preempted workloads have not left yet",
     ReasonCode.WRITE_RETRY: "admitted, but the write was refused ({status}); trying again",
     ReasonCode.PODS_NOT_READY: "admission waits for {blocker} to be ready",

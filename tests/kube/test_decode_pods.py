@@ -16,6 +16,7 @@ GROUP = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 LEAST = "cohort-extender.io/pod-group-min-count"
 CLASS = "kueue.x-k8s.io/priority-class"
+MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 
 
 def pod(*, labels=None, annotations=None, spec=None, status=None, meta=None):
@@ -93,6 +94,19 @@ def test_a_pod_of_a_job():
             id="our condition",
         ),
         pytest.param(
+            {
+                "status": {
+                    "conditions": [{"type": "cohort-extender.io/Admitted", "status": "True", "reason": "Admitted"}]
+                }
+            },
+            "admitted_reason",
+            "Admitted",
+            id="the reason of our condition",
+        ),
+        pytest.param({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, "pod_group", "g", id="a PodGroup"),
+        pytest.param({"spec": {"schedulingGroup": {}}}, "pod_group", "", id="no PodGroup"),
+        pytest.param({"labels": {MAX_TIME: "60"}}, "run_s_max", 60, id="the most it may run"),
+        pytest.param(
             {"spec": {"nodeSelector": {"b": "2", "a": "1"}}}, "node_selector", (("a", "1"), ("b", "2")), id="ns"
         ),
         pytest.param({"spec": {"tolerations": None}}, "tolerations", (), id="no tolerations"),
@@ -167,6 +181,7 @@ def test_a_part_of_a_pod_that_cannot_be_read(spec, want):
     [
         pytest.param({"labels": {}, "annotations": {}, "spec": {"schedulingGates": None}}, False, id="nothing of ours"),
         pytest.param({"labels": {}, "annotations": {}}, True, id="our gate"),
+        pytest.param({"annotations": {"kubernetes.io/config.mirror": "h"}}, False, id="a static pod"),
         pytest.param(
             {"labels": {QUEUE: "q"}, "annotations": {}, "spec": {"schedulingGates": None}}, True, id="a queue"
         ),

@@ -284,8 +284,11 @@ def test_the_table_of_resources():
         "/apis/kueue.x-k8s.io/v1beta1/workloadpriorityclasses",
         "/api/v1/namespaces",
         "/api/v1/nodes",
+        "/apis/apps/v1/statefulsets",
+        "/apis/scheduling.k8s.io/v1alpha2/podgroups",
         "/api/v1/pods",
     ]
+    assert [resource.name for resource in table if resource.optional] == ["podgroups"]
     assert table[-1].params == {"labelSelector": "a=b", "fieldSelector": "status.phase!=Failed"}
 
 
