@@ -312,7 +312,7 @@ class Cycle:
             return Outcome.SKIPPED
         if (mode != Mode.DEFERRED_FIT or self.policy.victims_hold_room) and not self._fits(entry):
             return Outcome.SKIPPED
-        if mode == FIT and (not self.policy.victims_hold_room or self._fits_now(entry)):
+        if mode == FIT and self._fits_now(entry):
             return self._admit(entry)
         if mode == FIT:
             entry.waits = True
@@ -352,8 +352,8 @@ class Cycle:
             return fits(usage)
 
     def _fits_now(self, entry: Entry) -> bool:
-        """Whether it fits beside the victims that have not left."""
-        if not self.gone and not self.promises.leaving:
+        """Whether it fits beside the victims that have not left, those of this cycle if the policy says so."""
+        if not self.promises.leaving and not (self.gone and self.policy.victims_hold_room):
             return True
         with self.promises.present():
             return fits(entry.assignment.usage.items())

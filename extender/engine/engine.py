@@ -266,14 +266,15 @@ class Engine:
         state, pending = entry.state, entry.pending
         if not state.strict or self.policy.hold_for_preemptor:
             state.pending.sticky = pending
-        going = [victim.charge for victim in entry.victims]
-        if entry.waits:
-            going += [*cycle.gone.values(), *cycle.promises.leaving.values()]
-        pending.victims = {charge.workload.uid: charge.leaf for charge in going}
+        others = {**cycle.gone, **cycle.promises.leaving} if entry.waits else {}
+        going = {uid: charge.leaf for uid, charge in others.items()}
+        if state.hold is None or not entry.waits:
+            own = {victim.charge.workload.uid: victim.charge.leaf for victim in entry.victims}
+            pending.victims = own or going
         if self.policy.hold_for_preemptor:
             usage = {cell.fr: amount for cell, amount in entry.assignment.usage.items()}
-            hold = Hold(pending, usage=usage, flavors=entry.flavors(), victims=pending.victims)
-            self._world.set_hold(state, hold)
+            victims = {**pending.victims, **going}
+            self._world.set_hold(state, Hold(pending, usage=usage, flavors=entry.flavors(), victims=victims))
 
     # -- answers -----------------------------------------------------------------------------------------------
 

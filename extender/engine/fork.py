@@ -103,7 +103,8 @@ class _Fork:
         hold = state.hold
         if hold is not None:
             pending = self._pending[hold.pending]
-            made.hold = Hold(pending, usage=dict(hold.usage), flavors=hold.flavors, victims=pending.victims)
+            victims = {uid: self._leaves[leaf] for uid, leaf in hold.victims.items() if leaf in self._leaves}
+            made.hold = Hold(pending, usage=dict(hold.usage), flavors=hold.flavors, victims=victims)
         return made
 
     def _line(self, line: PendingQueue) -> PendingQueue:
