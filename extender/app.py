@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import msgspec
 import orjson
 import structlog
 import uvloop
@@ -288,12 +289,13 @@ class App:
             "leader": self._leader.holder,
             "leads": self._leader.is_leader(),
             "open_writes": len(self._writer),
+            "writes": msgspec.structs.asdict(self._writer.counters),
             "watches": {
                 name: {"held": watcher.held, "age_s": round(watcher.age_s(), 1), "problem": watcher.problem}
                 for name, watcher in self._watchers.items()
             },
         }
-        return orjson.dumps(state)
+        return orjson.dumps(state, option=orjson.OPT_NON_STR_KEYS)
 
 
 async def _kueue_version(client: ApiClient) -> str:

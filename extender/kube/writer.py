@@ -132,9 +132,10 @@ OnOutcome = Callable[[Effect, Outcome], None]
 
 
 class Counters(msgspec.Struct):
-    """How many writes ended how."""
+    """How many writes were sent, of which kind (the effect's name), and how they ended."""
 
     sent: int = 0
+    sent_by_kind: dict[str, int] = msgspec.field(default_factory=dict)
     retried: int = 0
     outcomes: dict[OutcomeKind, int] = msgspec.field(default_factory=dict)
 
@@ -278,6 +279,8 @@ class Writer:
             identity=self._identity,
         )
         self.counters.sent += 1
+        kind = type(effect).__name__
+        self.counters.sent_by_kind[kind] = self.counters.sent_by_kind.get(kind, 0) + 1
         if request.patch is None:
             await self._api.post(request.path, request.body, timeout_s=WRITE_TIMEOUT_S)
         else:
