@@ -71,13 +71,26 @@ class Installation:
         assert process is not None
         return process
 
+    @property
+    def webhook_port(self) -> int:
+        """Where the API server calls the webhooks."""
+        return self.replicas[0].webhook
+
+    @property
+    def extender_port(self) -> int:
+        """Where the scheduler calls the extender."""
+        return self.replicas[0].extender
+
+    async def credentials(self, replica: Replica) -> Path:
+        """The kubeconfig of *replica*: the service account, with its token in a file."""
+        return await self.rig.service_account_kubeconfig(NAMESPACE, "cohort-extender")
+
     async def install(self, *, replicas: int = 1) -> None:
         """Apply the manifests, start the service, and a scheduler that asks it."""
         self.replicas = [
             Replica(f"cohort-extender-{index}", *(self.rig.free_port() for _ in range(3))) for index in range(replicas)
         ]
         await self._apply()
-        self._kubeconfig = await self.rig.service_account_kubeconfig(NAMESPACE, "cohort-extender")
         for replica in self.replicas:
             await self._start(replica)
         await self._trusted()
@@ -92,7 +105,7 @@ class Installation:
     def _write_overlay(self) -> Path:
         directory = self.rig.directory / "overlay"
         directory.mkdir()
-        address = f"https://127.0.0.1:{self.replicas[0].webhook}"
+        address = f"https://127.0.0.1:{self.webhook_port}"
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
@@ -112,10 +125,11 @@ class Installation:
         settings.update(self._settings)
         config = self.rig.directory / f"{replica.name}.yaml"
         config.write_text(yaml.safe_dump(settings))
+        kubeconfig = await self.credentials(replica)
         replica.process = await self.rig.start_process(
             replica.name,
             [sys.executable, "-m", "extender", "serve", "--config", config],
-            env={"KUBECONFIG": str(self._kubeconfig), "POD_NAME": replica.name, "POD_NAMESPACE": NAMESPACE},
+            env={"KUBECONFIG": str(kubeconfig), "POD_NAME": replica.name, "POD_NAMESPACE": NAMESPACE},
             ready_url=f"{replica.url}/readyz",
         )
 
@@ -140,7 +154,7 @@ class Installation:
         authority.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
         config = yaml.safe_load((MANIFESTS / "scheduler" / "scheduler-config.yaml").read_text())
         (extender,) = config["extenders"]
-        extender["urlPrefix"] = f"https://127.0.0.1:{self.replicas[0].extender}/scheduler"
+        extender["urlPrefix"] = f"https://127.0.0.1:{self.extender_port}/scheduler"
         extender["tlsConfig"]["caFile"] = str(authority)
         return yaml.safe_dump(config)
 

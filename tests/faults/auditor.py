@@ -1,0 +1,153 @@
+"""Watches all pods beside the product and checks, at every event, what must hold at every event.
+
+It knows the quota and the rules, and nothing of the product's code: an admission is what the pod's annotation says for
+this very pod, and it counts until the pod's containers have ended or the pod is gone before it got a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tests.faults.lab import GPU, LEFT, POOL, RIGHT, TOTAL, Lab
+from tests.rig import ApiError
+
+Object = dict[str, Any]
+ADMISSION = "cohort-extender.io/admission"
+ALL_PODS = "/api/v1/pods"
+EVICTED = "EvictionByEvictionAPI"
+
+
+def admission_of(pod: Object) -> Object | None:
+    """The admission that *pod* carries, None if it carries none of its own."""
+    text = pod["metadata"].get("annotations", {}).get(ADMISSION)
+    if text is None:
+        return None
+    found: Object = orjson.loads(text)
+    return found if found["pod"] == pod["metadata"]["uid"] else None
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether it uses nothing any more."""
+    leaving = "deletionTimestamp" in pod["metadata"] and "nodeName" not in pod["spec"]
+    return leaving or pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def holds(pod: Object) -> int:
+    """GPUs of the quota that it holds now."""
+    return 0 if admission_of(pod) is None or has_ended(pod) else 1
+
+
+def runs(pod: Object) -> bool:
+    """Whether it is Running and is not on its way out."""
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def was_evicted(pod: Object) -> bool:
+    """Whether the Eviction API told it to go."""
+    return any(
+        condition["type"] == "DisruptionTarget" and condition.get("reason") == EVICTED
+        for condition in pod["status"].get("conditions", ())
+    )
+
+
+@dataclass
+class Auditor:
+    """``violations`` says what did not hold; ``peak`` is the most GPUs that were held at once.
+
+    ``admitted`` are the pods that got an admission, in order; ``victims`` those that were evicted.
+    """
+
+    lab: Lab
+    violations: list[str] = field(default_factory=list)
+    peak: int = 0
+    admitted: dict[str, str] = field(default_factory=dict)
+    victims: dict[str, str] = field(default_factory=dict)
+    _pods: dict[str, Object] = field(default_factory=dict)
+    _pools: dict[str, str] = field(default_factory=dict)
+    _version: str = ""
+
+    async def run(self) -> None:
+        """Watch until cancelled, through every restart of the API server."""
+        nodes = await self.lab.rig.api.list("/api/v1/nodes")
+        self._pools = {node["metadata"]["name"]: node["metadata"]["labels"].get(POOL, "") for node in nodes}
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                try:
+                    await self._watch()
+                except ApiError as error:
+                    if error.status == 410:
+                        self._version = ""
+            await asyncio.sleep(0.1)
+
+    async def _watch(self) -> None:
+        api = self.lab.rig.api
+        if not self._version:
+            page = await api.get(ALL_PODS)
+            self._version = page["metadata"]["resourceVersion"]
+            listed = {item["metadata"]["uid"]: item for item in page["items"]}
+            self._pods = {}
+            for item in listed.values():
+                self._see(item)
+        events = api.watch(ALL_PODS, resource_version=self._version, timeout_s=60)
+        async with contextlib.aclosing(events):
+            async for kind, item in events:
+                self._version = item["metadata"]["resourceVersion"]
+                if kind == "DELETED":
+                    self._gone(item)
+                elif kind != "BOOKMARK":
+                    self._see(item)
+
+    def _gone(self, pod: Object) -> None:
+        self._note(pod)
+        self._pods.pop(pod["metadata"]["uid"], None)
+
+    def _see(self, pod: Object) -> None:
+        if pod["metadata"]["namespace"] not in (LEFT, RIGHT):
+            return
+        self._check(pod, self._pods.get(pod["metadata"]["uid"]))
+        self._pods[pod["metadata"]["uid"]] = pod
+        self._note(pod)
+        held = sum(map(holds, self._pods.values()))
+        self.peak = max(self.peak, held)
+        if held > TOTAL:
+            names = sorted(one["metadata"]["name"] for one in self._pods.values() if holds(one))
+            self.violations.append(f"{held} GPUs of {TOTAL} are held, by {', '.join(names)}")
+
+    def _note(self, pod: Object) -> None:
+        uid, name = pod["metadata"]["uid"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if admission_of(pod) is not None:
+            self.admitted.setdefault(uid, name)
+        if was_evicted(pod):
+            self.victims.setdefault(uid, name)
+
+    def _check(self, pod: Object, before: Object | None) -> None:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        given, node = admission_of(pod), pod["spec"].get("nodeName")
+        if before is not None and admission_of(before) not in (None, given):
+            self.violations.append(f"{name}: its admission changed")
+        if given is None:
+            if node:
+                self.violations.append(f"{name} is on node {node} without an admission")
+            return
+        flavor = given["podSets"][0]["flavors"][GPU]
+        if node and self._pools[node] != flavor:
+            self.violations.append(f"{name} of flavor {flavor} is on node {node}")
+        if not node and any(gate["name"] == ADMISSION for gate in pod["spec"].get("schedulingGates", ())):
+            self.violations.append(f"{name} is admitted and still gated")
+
+    # For the end of a test.
+
+    def halves(self, namespace: str) -> list[str]:
+        """The groups of *namespace* of which some members hold quota and others do not."""
+        groups: dict[str, set[int]] = {}
+        for pod in self._pods.values():
+            group = pod["metadata"].get("annotations", {}).get("kueue.x-k8s.io/pod-group-name")
+            if group and pod["metadata"]["namespace"] == namespace and not has_ended(pod):
+                groups.setdefault(group, set()).add(holds(pod))
+        return sorted(name for name, found in groups.items() if len(found) > 1)

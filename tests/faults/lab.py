@@ -1,0 +1,284 @@
+"""Two replicas, each with its own way to the API server, in a small cluster with two queues that share eight GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import yaml
+
+from tests.e2e.installation import NAMESPACE, Installation, Replica
+from tests.faults.proxy import Front, Proxy, until
+from tests.rig import NodePool, Process, Rig
+
+Object = dict[str, Any]
+
+LEFT, RIGHT = "left", "right"
+GPU = "nvidia.com/gpu"
+POOL = "faults.example.com/pool"
+NOMINAL, TOTAL = 4, 8
+POOLS = (
+    NodePool("good", 2, {POOL: "good"}, capacity={GPU: 4}),
+    NodePool("other", 1, {POOL: "other"}, capacity={GPU: 8}),
+)
+"""The quota's GPUs are on the good nodes. There is room on the other one too, but no quota for it."""
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+PROBE_S = 0.5
+TAKE_OVER_S_MAX = 60.0
+
+
+def pods_path(namespace: str) -> str:
+    """Where the pods of *namespace* are."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def objects() -> list[Object]:
+    """Namespaces, one flavor, and two queues that own half each and lend and take back all of it."""
+    api = "kueue.x-k8s.io/v1beta2"
+    found: list[Object] = [
+        {
+            "apiVersion": api,
+            "kind": "ResourceFlavor",
+            "metadata": {"name": "good"},
+            "spec": {"nodeLabels": {POOL: "good"}},
+        }
+    ]
+    for name in (LEFT, RIGHT):
+        flavor = {"name": "good", "resources": [{"name": GPU, "nominalQuota": NOMINAL}]}
+        spec = {
+            "cohortName": "both",
+            "namespaceSelector": {},
+            "queueingStrategy": "BestEffortFIFO",
+            "preemption": {"reclaimWithinCohort": "Any"},
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": [flavor]}],
+        }
+        found += [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+            {"apiVersion": api, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
+            {
+                "apiVersion": api,
+                "kind": "LocalQueue",
+                "metadata": {"name": "queue", "namespace": name},
+                "spec": {"clusterQueue": name},
+            },
+        ]
+    return found
+
+
+def pod(name: str, **annotations: str) -> Object:
+    """A pod that wants one GPU and runs until it is deleted."""
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {GPU: "1"}}}
+    named = {"kueue.x-k8s.io/queue-name": "queue", **annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": named},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+class Lab(Installation):
+    """The installation with a proxy before each replica's API server, and a front before their own listeners."""
+
+    def __init__(self, rig: Rig, *, settings: dict[str, Any] | None = None) -> None:
+        super().__init__(rig, settings=settings)
+        self.proxies: dict[str, Proxy] = {}
+        self._ready: dict[str, bool] = {}
+        self._fronts = {
+            "extender": Front(lambda: self._targets("extender")),
+            "webhook": Front(lambda: self._targets("webhook")),
+        }
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def webhook_port(self) -> int:
+        """The front's."""
+        return self._fronts["webhook"].port
+
+    @property
+    def extender_port(self) -> int:
+        """The front's."""
+        return self._fronts["extender"].port
+
+    async def open(self) -> None:
+        """Start fronts and install everything."""
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2))
+        for front in self._fronts.values():
+            await front.start(self.rig.free_port())
+        self._probing = asyncio.create_task(self._probe_for_ever())
+        await self.install(replicas=2)
+        text = yaml.safe_dump_all(objects())
+        await self.rig.kubectl("apply", "--server-side", "-f", "-", input=text)
+
+    async def close(self) -> None:
+        """Stop what is ours."""
+        self._probing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._probing
+        for front in self._fronts.values():
+            await front.close()
+        for replica in self.replicas:
+            if replica.process is not None:
+                await replica.process.kill()
+        for proxy in self.proxies.values():
+            await proxy.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def credentials(self, replica: Replica) -> Path:
+        """The service account's kubeconfig, with the proxy's address in it."""
+        direct = await super().credentials(replica)
+        proxy = Proxy(
+            self.rig.server,
+            trust=ssl.create_default_context(cafile=self.rig.ca.cert),
+            serving=_serving(self.rig),
+            port=self.rig.free_port(),
+        )
+        await proxy.start()
+        self.proxies[replica.name] = proxy
+        config = yaml.safe_load(direct.read_text())
+        config["clusters"][0]["cluster"]["server"] = proxy.url
+        file = self.rig.directory / f"{replica.name}.kubeconfig"
+        file.touch(mode=0o600)
+        file.write_text(yaml.safe_dump(config))
+        return file
+
+    # Replicas.
+
+    def process(self, replica: Replica) -> Process:
+        """Its process."""
+        assert replica.process is not None
+        return replica.process
+
+    def proxy(self, replica: Replica) -> Proxy:
+        """Its way to the API server."""
+        return self.proxies[replica.name]
+
+    def other(self, replica: Replica) -> Replica:
+        """The other one."""
+        (found,) = [one for one in self.replicas if one is not replica]
+        return found
+
+    async def state(self, replica: Replica) -> Object:
+        """What it says of itself; empty when it does not answer."""
+        return await self._get_json(f"{replica.url}/debug/dump")
+
+    async def leads(self, replica: Replica) -> bool:
+        """Whether it may write."""
+        return bool((await self.state(replica)).get("leads"))
+
+    async def leader(self, *, among: list[Replica] | None = None, timeout_s: float = TAKE_OVER_S_MAX) -> Replica:
+        """Wait until one of *among* (default: all) leads."""
+        found: list[Replica] = []
+
+        async def one_leads() -> bool:
+            for replica in among or self.replicas:
+                if await self.leads(replica):
+                    found.append(replica)
+            return bool(found)
+
+        await until(one_leads, "a leader", timeout_s=timeout_s)
+        return found[0]
+
+    async def is_ready(self, replica: Replica) -> bool:
+        """Whether it is ready for requests."""
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            assert self._session is not None
+            async with self._session.get(f"{replica.url}/readyz") as answer:
+                return answer.status == 200
+        return False
+
+    async def _get_json(self, url: str) -> Object:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            assert self._session is not None
+            async with self._session.get(url) as answer:
+                found: Object = orjson.loads(await answer.read())
+                return found
+        return {}
+
+    # What a Service does.
+
+    def _targets(self, port: str) -> list[int]:
+        return [getattr(replica, port) for replica in self.replicas if self._ready.get(replica.name)]
+
+    async def _probe_for_ever(self) -> None:
+        while True:
+            for replica in self.replicas:
+                self._ready[replica.name] = await self.is_ready(replica)
+            for front in self._fronts.values():
+                front.sweep()
+            await asyncio.sleep(PROBE_S)
+
+    # Between two tests.
+
+    async def whole(self) -> None:
+        """Everything works: network, control plane, both replicas, and one of them leads."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        for name in ("etcd", "kube-apiserver"):
+            component = self.rig.component(name)
+            component.resume()
+            if not component.running:
+                await component.start(wait=False)
+        for name in ("etcd", "kube-apiserver"):
+            await self.rig.component(name).wait_ready()
+        for replica in self.replicas:
+            process = self.process(replica)
+            process.resume()
+            if not process.running:
+                await process.start()
+            await process.wait_ready()
+        await self.leader()
+
+    async def empty(self) -> None:
+        """No pods, and every queue open."""
+        for namespace in (LEFT, RIGHT):
+            await self.rig.api.delete(pods_path(namespace), grace_s=0)
+            await self.set_stop_policy(namespace, "None")
+            await self.pods_are(namespace, lambda pods: not pods, "no pods")
+
+    # Pods.
+
+    async def pods(self, namespace: str) -> list[Object]:
+        """All pods of *namespace*."""
+        return await self.rig.api.list(pods_path(namespace))
+
+    async def submit(self, namespace: str, *pods: Object) -> None:
+        """Create pods, in order."""
+        for each in pods:
+            await self.rig.api.create(pods_path(namespace), each)
+
+    async def pods_are(
+        self, namespace: str, wanted: Callable[[list[Object]], bool], what: str, *, timeout_s: float = 120.0
+    ) -> None:
+        """Wait until the pods of *namespace* are as *wanted* says."""
+        await self.rig.wait_for(pods_path(namespace), wanted, what=what, timeout_s=timeout_s)
+
+
+def _serving(rig: Rig) -> ssl.SSLContext:
+    pair = rig.ca.serving("proxy")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.cert, pair.key)
+    return context
+
+
+@asynccontextmanager
+async def lab(*, settings: dict[str, Any] | None = None) -> AsyncIterator[Lab]:
+    """A rig with two replicas, installed and ready."""
+    async with Rig(nodes=POOLS, scheduler=False) as rig:
+        made = Lab(rig, settings=settings)
+        try:
+            await made.open()
+            yield made
+        finally:
+            await made.close()
+
+
+__all__ = ["GPU", "LEFT", "NAMESPACE", "NOMINAL", "POOL", "RIGHT", "TOTAL", "Lab", "Object", "lab", "pod", "pods_path"]
