@@ -4,7 +4,9 @@ import pytest
 
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
+from tests.kube.desk import PODS, desk_of
 from tests.support.fake_api import FakeApi
+from tests.support.objects import pod_json
 
 
 @pytest.fixture
@@ -18,3 +20,14 @@ async def client(api: FakeApi) -> AsyncIterator[ApiClient]:
     made = ApiClient(ClusterConfig(server=api.url), timeout_s=2.0)
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def desk(client):
+    async with desk_of(client) as made:
+        yield made
+
+
+@pytest.fixture
+def pod(api):
+    return api.put(PODS, pod_json("p"))

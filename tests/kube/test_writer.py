@@ -1,118 +1,23 @@
 """Effects carried out on the fake API server, and what becomes of each when it misbehaves."""
 
 import asyncio
-import contextlib
 
 import orjson
 import pytest
 
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
-from extender.kube.outbox import Job, Pace
-from extender.kube.writer import Outcome, OutcomeKind, Writer, retry_in_s
+from extender.kube.outbox import Job
+from extender.kube.writer import Outcome, OutcomeKind, retry_in_s
 from extender.model.effects import (
     AdoptPod,
-    EvictionReason,
-    EvictPod,
     RecordEvent,
-    SetPodCondition,
-    SetQueueStatus,
-    UngatePod,
 )
 from extender.model.errors import TooManyRequests, Unreachable
 from extender.model.quota import Toleration
-from tests.support.clock import FakeClock
-from tests.support.fake_api import Fault, until
+from tests.kube.desk import GATE, PODS, condition, desk_of, evict, stored, ungate
+from tests.support.fake_api import Fault
 from tests.support.objects import pod_json
-
-PODS = "/api/v1/pods"
-GATE = "cohort-extender.io/admission"
-FAST = Pace(conditions_per_s=1000, conditions_burst=1000, events_per_s=1000, events_burst=1000)
-
-
-class Desk:
-    """A writer at work, and what it told."""
-
-    def __init__(self, client, *, pace=FAST):
-        self.clock = FakeClock()
-        self.outcomes = []
-        self.leads = True
-        self.writer = Writer(
-            client,
-            lambda effect, outcome: self.outcomes.append((effect, outcome)),
-            may_write=lambda: self.leads,
-            pace=pace,
-            clock=self.clock,
-            wall_clock=lambda: 1772353815.0,
-            sleep=self.clock.sleep,
-            randomness=lambda: 0.5,
-        )
-
-    async def does(self, *effects):
-        """Submit *effects*; the outcomes of all so far, once each has one."""
-        want = len(self.outcomes) + len(effects)
-        for effect in effects:
-            self.writer.submit(effect)
-        await until(lambda: len(self.outcomes) >= want)
-        return [outcome for _, outcome in self.outcomes[-len(effects) :]]
-
-    async def kind(self, effect):
-        """Submit *effect*; how it ended."""
-        (outcome,) = await self.does(effect)
-        return outcome.kind
-
-
-@contextlib.asynccontextmanager
-async def desk_of(client, **options):
-    made = Desk(client, **options)
-    task = asyncio.create_task(made.writer.run())
-    yield made
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-@pytest.fixture
-async def desk(client):
-    async with desk_of(client) as made:
-        yield made
-
-
-@pytest.fixture
-def pod(api):
-    return api.put(PODS, pod_json("p"))
-
-
-def ungate(pod, **changes):
-    meta = pod["metadata"]
-    fields = {
-        "workload": "w",
-        "uid": meta["uid"],
-        "namespace": meta["namespace"],
-        "name": meta["name"],
-        "resource_version": meta["resourceVersion"],
-        "admission": '{"clusterQueue":"training"}',
-        "node_selector": (("gpu", "a100"),),
-        "tolerations": None,
-    }
-    return UngatePod(**{**fields, **changes})
-
-
-def evict(pod, **changes):
-    meta = pod["metadata"]
-    fields = {"uid": meta["uid"], "namespace": meta["namespace"], "name": meta["name"]}
-    return EvictPod(
-        **{"workload": "w", "reason": EvictionReason.IN_CLUSTER_QUEUE, "message": "why", **fields, **changes}
-    )
-
-
-def condition(pod, message="waits", *, status=False):
-    meta = pod["metadata"]
-    return SetPodCondition(meta["uid"], meta["namespace"], meta["name"], status, "QuotaUsed", message)
-
-
-def stored(api, name="p"):
-    return api.get(PODS, f"research/{name}")
 
 
 async def test_an_admission_is_one_patch(api, desk, pod):
@@ -283,87 +188,6 @@ async def test_an_eviction_that_meets_a_write_of_another_is_tried_again(api, des
     api.fail("POST", "/eviction", Fault(status=409, message="the object has been modified"))
 
     assert await desk.kind(evict(pod)) is OutcomeKind.DONE
-
-
-async def test_a_condition_is_ours_alone(api, desk, pod):
-    await desk.does(condition(pod, "waits for 2"))
-    first = stored(api)["status"]["conditions"][-1]
-    await desk.does(condition(pod, "waits for 1"))
-    second = stored(api)["status"]["conditions"]
-
-    assert first == {
-        "type": "cohort-extender.io/Admitted",
-        "status": "False",
-        "reason": "QuotaUsed",
-        "message": "waits for 2",
-        "lastTransitionTime": "2026-03-01T08:30:15Z",
-    }
-    assert [one["type"] for one in second] == ["PodScheduled", "cohort-extender.io/Admitted"]
-    assert second[-1]["message"] == "waits for 1"
-    assert "lastTransitionTime" not in orjson.loads(api.bodies[1])["status"]["conditions"][0]
-    assert api.requests[0].path == "/api/v1/namespaces/research/pods/p/status"
-
-
-async def test_the_time_of_transition_is_written_when_the_status_changes(api, desk, pod):
-    await desk.does(condition(pod))
-    await desk.does(condition(pod, "admitted", status=True))
-
-    assert "lastTransitionTime" in orjson.loads(api.bodies[1])["status"]["conditions"][0]
-
-
-async def test_a_condition_of_another_pod_is_refused(api, desk, pod):
-    other = {"metadata": {**pod["metadata"], "uid": "x"}}
-
-    assert await desk.kind(condition(other)) is OutcomeKind.GONE
-
-
-async def test_only_the_newest_condition_is_written(api, client, pod):
-    async with desk_of(client, pace=Pace(conditions_per_s=1, conditions_burst=1)) as desk:
-        outcomes = await desk.does(*[condition(pod, f"waits for {i}") for i in range(5)])
-
-    assert [outcome.kind for outcome in outcomes] == [*[OutcomeKind.DROPPED] * 4, OutcomeKind.DONE]
-    assert stored(api)["status"]["conditions"][-1]["message"] == "waits for 4"
-    assert len(api.requests) == 1
-
-
-async def test_an_event_names_its_pod(api, desk, pod):
-    kind = await desk.kind(RecordEvent("uid-p", "research", "p", "Preempted", "by q" * 1000, warning=True))
-    ((key, event),) = api.objects["/api/v1/events"].items()
-
-    assert kind is OutcomeKind.DONE
-    assert key.startswith("research/p.")
-    assert event["involvedObject"]["uid"] == "uid-p"
-    assert (event["type"], event["reason"], event["count"]) == ("Warning", "Preempted", 1)
-    assert len(event["message"]) == 1024
-
-
-@pytest.mark.parametrize(
-    ("effect", "path", "key"),
-    [
-        pytest.param(
-            SetQueueStatus("ClusterQueue", "", "training", b'{"pendingWorkloads":3}'),
-            "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-            "training",
-            id="of a cluster queue",
-        ),
-        pytest.param(
-            SetQueueStatus("LocalQueue", "research", "team", b'{"pendingWorkloads":3}'),
-            "/apis/kueue.x-k8s.io/v1beta2/localqueues",
-            "research/team",
-            id="of a local queue",
-        ),
-    ],
-)
-async def test_a_status_is_applied(api, desk, effect, path, key):
-    meta = {"name": effect.name, **({"namespace": effect.namespace} if effect.namespace else {})}
-    api.put(path, {"metadata": meta, "spec": {"kept": True}})
-
-    assert await desk.kind(effect) is OutcomeKind.DONE
-    assert api.get(path, key)["status"] == {"pendingWorkloads": 3}
-    assert api.get(path, key)["spec"] == {"kept": True}
-    assert api.requests[0].content_type == "application/apply-patch+yaml"
-    assert dict(api.requests[0].query) == {"fieldManager": "cohort-extender", "force": "true"}
-    assert orjson.loads(api.bodies[0])["apiVersion"] == "kueue.x-k8s.io/v1beta2"
 
 
 async def test_nobody_but_the_leader_writes(api, desk, pod):
