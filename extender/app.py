@@ -1,7 +1,8 @@
 """Wiring only: settings in, everything built, one TaskGroup, started and stopped in order.
 
 Start: listeners first (a pod can be gated before anything else is known), then watches; who is synced runs for leader.
-Stop: no more decisions, open writes finished, the lease released, requests answered for a while, listeners closed.
+Stop: no more decisions, open writes finished, then the lease released (it is kept to its end if a write is still open),
+requests answered for a while, listeners closed.
 """
 
 import asyncio
@@ -220,7 +221,11 @@ class App:
                 task.cancel()
 
     async def _lead(self) -> None:
-        """Run for leader once everything is known, and before each term see what the one before wrote."""
+        """Run for leader once everything is known, and before each term see what the one before wrote.
+
+        Our own writes of an earlier term end first: one that still is on its way could land behind our list. Nodes are
+        not listed anew, since no decision about quota reads them.
+        """
         await asyncio.gather(*(watcher.synced.wait() for watcher in self._watchers.values()))
         self._quiet_the_collector()
         log.info("synced", pods=len(list(self._books.pods())))
@@ -229,8 +234,10 @@ class App:
             while True:
                 await self._elected.wait()
                 self._elected.clear()
-                await self._watchers["pods"].relist()
-                if self._leader.is_leader():
+                await self._writer.drain()
+                await asyncio.gather(*(watcher.relist() for name, watcher in self._watchers.items() if name != "nodes"))
+                # Elected again meanwhile: somebody else may have led in between, unseen by these lists.
+                if self._leader.is_leader() and not self._elected.is_set():
                     self._driver.lead(True)
 
     def _office(self, leads: bool) -> None:
@@ -238,6 +245,7 @@ class App:
             self._elected.set()
         else:
             self._driver.lead(False)
+            self._writer.recall()
 
     def _quiet_the_collector(self) -> None:
         """What is held now lives long: take it out of full collections, whose pause would be seen by the scheduler."""
@@ -254,6 +262,8 @@ class App:
         leading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await leading
+        if not self._writer.open_acts:
+            await self._leader.release()
         await self._server.drain(seconds(self._settings.drain))
         await self._server.stop()
         log.info("stopped")

@@ -4,6 +4,9 @@ The holder renews every 2 s; whoever sees the same record for its whole duration
 take it. The fence is narrower: we may write only within 10 s after the *start* of our last successful renewal, by a
 clock that runs while the process or the machine is stopped. So a paused leader finds its fence closed when it goes on,
 before anything else happens. Wall clocks are written for people and never compared.
+
+A lease that was deleted under its holder is written anew by the holder; whoever saw it held waits as long as if it were
+still there.
 """
 
 import asyncio
@@ -81,9 +84,10 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Leader:
-    """Runs for office until cancelled, and releases the lease then.
+    """Runs for office until cancelled; ``release`` gives the lease back.
 
-    ``is_leader`` is the fence: cheap, to be asked before every write. ``on_change`` is told True and False in turn.
+    ``is_leader`` is the fence: cheap, to be asked before every write. ``on_change`` is told True and False in turn, and
+    of the end of a term at the moment it ends; no term begins without the end of the one before having been told.
     ``holder`` is whom the lease names, ``problem`` why the last attempt failed.
     """
 
@@ -122,22 +126,26 @@ class Leader:
 
     def is_leader(self) -> bool:
         """Whether we may write now."""
-        return self._renewed_s is not None and self._clock() - self._renewed_s < self._timing.renew_deadline_s
+        return self._right_s() > 0
 
     async def run(self) -> None:
-        """Run for office until cancelled; then give the lease back."""
-        try:
-            while True:
-                await self._step()
-                self._announce()
-                await self._sleep(self._pause_s())
-                self._announce()
-        finally:
-            await self._release()
+        """Run for office until cancelled."""
+        while True:
+            await self._step()
+            self._announce()
+            await self._sleep(self._pause_s())
             self._announce()
 
     def _pause_s(self) -> float:
-        return self._timing.retry_period_s * (1 + JITTER * self._randomness())
+        """Until the next attempt, or until the fence closes if that comes first: its end is told at once."""
+        pause_s = self._timing.retry_period_s * (1 + JITTER * self._randomness())
+        return min(pause_s, self._right_s()) if self.is_leader() else pause_s
+
+    def _right_s(self) -> float:
+        """How much longer we may write; 0 or less: not any more."""
+        if self._renewed_s is None:
+            return 0.0
+        return self._renewed_s + self._timing.renew_deadline_s - self._clock()
 
     def _announce(self) -> None:
         leads = self.is_leader()
@@ -151,6 +159,10 @@ class Leader:
             if self.is_leader() and self._lease is not None:
                 try:
                     await self._write(self._lease, taken=False)
+                    self.problem = ""
+                    return
+                except Gone:
+                    await self._create()  # deleted by hand; nobody else may have it yet
                     self.problem = ""
                     return
                 except ExtenderError as error:
@@ -169,7 +181,8 @@ class Leader:
         try:
             lease = _LEASE.decode(await self._api.get(f"{self._path}/{self._meta.name}", timeout_s=self._time_left_s()))
         except Gone:
-            await self._create()
+            if not self._held_by_another():
+                await self._create()
             return
         now_s = self._clock()
         self._lease = lease
@@ -181,9 +194,15 @@ class Leader:
             await self._write(lease, taken=False)
             return
         self._renewed_s = None
-        expires_s = self._seen_s + (lease.spec.lease_duration_seconds or self._timing.duration_s)
-        if not self.holder or now_s >= expires_s:
+        if not self._held_by_another():
             await self._write(lease, taken=True)
+
+    def _held_by_another(self) -> bool:
+        """Whether another one may write still: it held the lease when that last moved, less than its duration ago."""
+        if self._lease is None or self.holder in ("", self._identity):
+            return False
+        duration_s = self._lease.spec.lease_duration_seconds or self._timing.duration_s
+        return self._clock() < self._seen_s + duration_s
 
     async def _create(self) -> None:
         began_s, now = self._clock(), micro_timestamp(self._wall_clock())
@@ -206,6 +225,7 @@ class Leader:
     def _hold(self, lease: Lease, began_s: float) -> None:
         self._lease = lease
         self._seen_version, self._seen_s = lease.metadata.resource_version, began_s
+        self._announce()  # a term that ran out while we asked has ended, although nobody else came between
         self._renewed_s = began_s
         self.holder, self.transitions = self._identity, lease.spec.lease_transitions or 0
 
@@ -220,15 +240,17 @@ class Leader:
 
     def _time_left_s(self) -> float:
         """How long a request may last: what is left of the deadline, so that none outlives our right to lead."""
-        if self._renewed_s is None:
-            return REQUEST_S_MAX
-        left_s = self._renewed_s + self._timing.renew_deadline_s - self._clock()
+        left_s = self._right_s()
         return min(REQUEST_S_MAX, left_s) if left_s > 0 else REQUEST_S_MAX
 
-    async def _release(self) -> None:
-        """Empty the holder, so that a successor need not wait. First of all, the fence closes."""
+    async def release(self) -> None:
+        """Give the lease back, so that a successor need not wait. First of all, the fence closes.
+
+        Only after ``run`` has ended, and only when no write of ours can be on its way any more.
+        """
         held = self._lease if self.is_leader() else None
         self._renewed_s = None
+        self._announce()
         if held is None:
             return
         now = micro_timestamp(self._wall_clock())

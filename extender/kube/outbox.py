@@ -35,10 +35,14 @@ DEADLINES_S: Final[dict[type, float]] = {
 
 
 class Job(msgspec.Struct, eq=False):
-    """One write on its way. ``unknown``: an attempt ended without an answer, so it may have been carried out."""
+    """One write on its way. ``unknown``: an attempt ended without an answer, so it may have been carried out.
+
+    ``term``: the count of recalls when it was put in.
+    """
 
     effect: Effect
     key: str
+    term: int = 0
     deadline_s: float | None = None
     attempts: int = 0
     unknown: bool = False
@@ -85,7 +89,7 @@ class _Words:
         """Add *job*; the effect that it displaced, if any."""
         older = self.jobs.get(job.key)
         if older is not None:
-            displaced, older.effect = older.effect, job.effect
+            displaced, older.effect, older.term = older.effect, job.effect, job.term
             return displaced
         self.jobs[job.key] = job
         if len(self.jobs) > self.most:
@@ -103,6 +107,7 @@ class Outbox:
         self._claimed: set[str] = set()
         self._told: dict[tuple[str, str, str], float] = {}
         self._serial = 0
+        self._term = 0
         self._open_acts = 0
         self._conditions = _Words(Bucket(pace.conditions_per_s, pace.conditions_burst), CONDITIONS_MAX)
         self._words: dict[type, _Words] = {
@@ -125,7 +130,7 @@ class Outbox:
         if isinstance(effect, RecordEvent) and self._tells_again(effect, now_s):
             yield effect, "told within five minutes"
         elif kind in self._words:
-            displaced = self._words[kind].put(Job(effect, self._key(effect)))
+            displaced = self._words[kind].put(Job(effect, self._key(effect), self._term))
             if displaced is not None:
                 yield displaced, "superseded"
         elif self._open_acts >= ACTS_MAX:
@@ -136,7 +141,16 @@ class Outbox:
             if word is not None:
                 yield word.effect, "superseded"
             self._open_acts += 1
-            self._admit(Job(effect, key))
+            self._admit(Job(effect, key, self._term))
+
+    def recall(self) -> None:
+        """All that was put in until now is void: it is not sent any more, and comes out at once to be told so."""
+        self._term += 1
+        self._later = [(0.0, serial, job) for _, serial, job in sorted(self._later, key=lambda entry: entry[1])]
+
+    def is_void(self, job: Job) -> bool:
+        """Whether *job* was recalled."""
+        return job.term != self._term
 
     def take(self, now_s: float) -> Job | None:
         """The next write to send, None if nothing may be sent now."""
@@ -171,6 +185,7 @@ class Outbox:
     def again(self, job: Job, at_s: float) -> None:
         """Try *job* again at *at_s*; until then nothing else is written about its object."""
         self._serial += 1
+        at_s = 0.0 if self.is_void(job) else at_s
         heapq.heappush(self._later, (at_s, self._serial, job))
 
     def _next(self, now_s: float) -> Job | None:

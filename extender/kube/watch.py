@@ -81,6 +81,7 @@ class Watcher:
         self._alive_s = clock()
         self._reported = ""
         self._waiting: list[asyncio.Event] = []
+        self._hurry = asyncio.Event()
         self._stream: asyncio.Timeout | None = None
 
     @property
@@ -112,7 +113,7 @@ class Watcher:
         machine = self._machine
         while True:
             if machine.delay_s > 0:
-                await self._sleep(machine.delay_s)
+                await self._rest(machine.delay_s)
             try:
                 if self._waiting:
                     machine.relist()
@@ -121,6 +122,8 @@ class Watcher:
                 else:
                     await self._watch_until_relist()
             except ExtenderError as error:
+                if self.resource.optional and isinstance(error, Gone) and error.status == 404:
+                    self._alive_s = self._clock()  # that there is no such resource is news too
                 machine.failed(self._in_words(error), self._clock())
             if machine.synced:
                 self.synced.set()
@@ -129,12 +132,23 @@ class Watcher:
                 self._report(self.resource.name, machine.problem)
 
     async def relist(self) -> None:
-        """List afresh. When it returns, everything that was written before the call is known here."""
+        """List afresh, at once. When it returns, everything that was written before the call is known here."""
         listed = asyncio.Event()
         self._waiting.append(listed)
+        self._hurry.set()
         if self._stream is not None:
             self._stream.reschedule(asyncio.get_running_loop().time())
         await listed.wait()
+
+    async def _rest(self, delay_s: float) -> None:
+        """Wait before the next attempt, but not when somebody has just asked for a list."""
+        sleeper = asyncio.ensure_future(self._sleep(delay_s))
+        hurrier = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait((sleeper, hurrier), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            hurrier.cancel()
 
     async def _watch_until_relist(self) -> None:
         try:
@@ -148,6 +162,7 @@ class Watcher:
 
     async def _list(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._hurry.clear()
         try:
             await self._list_all()
         except BaseException:

@@ -184,12 +184,25 @@ class Writer:
         """How many writes have not ended."""
         return len(self._outbox) + self._in_flight
 
+    @property
+    def open_acts(self) -> int:
+        """How many admissions, adoptions and evictions have not ended."""
+        return self._outbox.open_acts
+
     def submit(self, effect: Effect) -> None:
         """Take *effect*; never waits. What it makes pointless gets its outcome at once."""
         for pointless, cause in self._outbox.put(effect, self._clock()):
             self._tell(pointless, Outcome(OutcomeKind.DROPPED, cause))
         if self._outbox.open_acts:
             self._idle.clear()
+        self._wake.set()
+
+    def recall(self) -> None:
+        """We lead no more: what waits is not sent, even if we lead again, for it was decided on what was known before.
+
+        What is in flight ends by itself, within the time limit of a request.
+        """
+        self._outbox.recall()
         self._wake.set()
 
     async def drain(self) -> None:
@@ -238,7 +251,7 @@ class Writer:
 
     async def _attempt(self, job: Job) -> Outcome | None:
         """Send once. None: it will be tried again."""
-        if not self._may_write():
+        if self._outbox.is_void(job) or not self._may_write():
             return Outcome(OutcomeKind.FENCED, "not the leader")
         try:
             await self._send(job)
@@ -262,9 +275,13 @@ class Writer:
         now_s = self._clock()
         at_s = now_s + retry_in_s(job, error, self._randomness())
         if job.deadline_s is not None and at_s > job.deadline_s:
-            if job.unknown and await self._is_written(job):
-                return Outcome(OutcomeKind.DONE)
-            return Outcome(OutcomeKind.EXPIRED, f"gave up after {job.attempts} attempts: {error}")
+            written = await self._is_written(job) if job.unknown else False
+            if written is not None:  # else it may stand there: given up as refused, its room would be given twice
+                return (
+                    Outcome(OutcomeKind.DONE)
+                    if written
+                    else Outcome(OutcomeKind.EXPIRED, f"gave up after {job.attempts} attempts: {error}")
+                )
         self._outbox.again(job, at_s)
         return None
 

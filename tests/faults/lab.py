@@ -179,9 +179,7 @@ class Lab(Installation):
         found: list[Replica] = []
 
         async def one_leads() -> bool:
-            for replica in among or self.replicas:
-                if await self.leads(replica):
-                    found.append(replica)
+            found.extend([replica for replica in among or self.replicas if await self.leads(replica)])
             return bool(found)
 
         await until(one_leads, "a leader", timeout_s=timeout_s)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import msgspec
 import orjson
 import pytest
 
@@ -359,3 +360,52 @@ async def test_a_relist_survives_a_list_that_fails(api, client, seen):
             await watcher.relist()
 
         assert seen.names == ["p0", "p1"]
+
+
+async def test_a_relist_does_not_wait_for_the_back_off(api, client, seen):
+    api.put(PODS, pod_json("p0"))
+    rests = []
+    never = asyncio.Event()
+
+    async def rest(seconds):
+        rests.append(seconds)
+        await never.wait()
+
+    api.fail("LIST", PODS, Fault(status=500))
+    async with watching(client, seen, sleep=rest) as watcher:
+        await until(lambda: rests)
+
+        async with asyncio.timeout(5):
+            await watcher.relist()
+
+    assert seen.names == ["p0"]
+
+
+async def test_a_relist_that_fails_backs_off_all_the_same(api, client, seen):
+    rests = []
+    never = asyncio.Event()
+
+    async def rest(seconds):
+        rests.append(seconds)
+        await never.wait()
+
+    api.fail("LIST", PODS, Fault(status=500), times=1000)
+    async with watching(client, seen, sleep=rest) as watcher:
+        await until(lambda: rests)
+        asked = asyncio.create_task(watcher.relist())
+        await until(lambda: len(rests) == 2)
+        lists = api.count("LIST", PODS) or api.count("GET", PODS)
+        asked.cancel()
+
+    assert lists == 2
+
+
+async def test_to_hear_that_an_optional_resource_is_not_served_is_a_sign_of_life(api, client, seen):
+    resource = msgspec.structs.replace(pods(), optional=True)
+    api.fail("LIST", PODS, Fault(status=404), times=1000)
+
+    async with watching(client, seen, resource) as watcher:
+        await watcher.synced.wait()
+        await until(lambda: watcher.counters.errors > 20)  # each after a back-off of up to 30 s
+
+        assert watcher.age_s() < 60
