@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from extender.jobs.kinds import KindRow, kinds_of
 from extender.model.errors import UserError
+from extender.model.jobs import Kind
 from extender.model.policy import FairSharingStrategy, Policy
 
 FILE_BYTES_MAX = 1 << 20
@@ -66,6 +68,13 @@ class LeaderElection(_Section, frozen=True):
     retry_period: str = "2s"
 
 
+class Jobs(_Section, frozen=True):
+    """Which kinds can be queued beside batch/v1 Job: shipped ones by name, and rows for others (docs/jobs.md)."""
+
+    integrations: tuple[str, ...] = ()
+    kinds: tuple[KindRow, ...] = ()
+
+
 class Settings(_Section, frozen=True):
     """Everything that can be set."""
 
@@ -80,10 +89,15 @@ class Settings(_Section, frozen=True):
     leader_election: LeaderElection = LeaderElection()
     service_account: str = "cohort-extender"
     drain: str = "15s"
+    jobs: Jobs = Jobs()
 
     def policy(self) -> Policy:
         """The engine's policy that these settings ask for."""
         return Policy(fair_sharing=self.fair_sharing.preemption_strategies if self.fair_sharing else ())
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that can be queued. Raises: UserError, naming the field of a row that is wrong."""
+        return kinds_of(self.jobs.integrations, self.jobs.kinds)
 
 
 def read_settings(path: str | None) -> Settings:
@@ -128,6 +142,7 @@ def _check(settings: Settings, path: str) -> None:
         if not 0 <= port <= 65535:
             raise UserError(f"{path}: ports.{name} must be from 0 to 65535")
     try:
+        settings.kinds()
         seconds(settings.drain)
         election = settings.leader_election
         duration, deadline, retry = map(

@@ -27,6 +27,7 @@ from extender.kube.wire import (
 )
 from extender.model.errors import UserError
 from extender.model.events import PodGone, PodSeen
+from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION, UNIT_JOB
 from extender.model.names import LocalQueueName, Namespace, NodeName, PodUid
 from extender.model.pods import (
     ADMISSION_ANNOTATION,
@@ -66,7 +67,8 @@ def _pod(wire: PodWire) -> Made:
     gates = tuple([gate.name for gate in spec.scheduling_gates]) if spec.scheduling_gates else ()
     admission = annotations.get(ADMISSION_ANNOTATION)
     managed = labels.get(MANAGED_LABEL) == "true"
-    if not (queue or managed or admission is not None or GATE in gates):
+    unit = annotations.get(UNIT_ANNOTATION) == UNIT_JOB
+    if not (queue or managed or unit or admission is not None or GATE in gates):
         return None, ""
     if MIRROR_ANNOTATION in annotations:
         return None, ""
@@ -107,6 +109,8 @@ def _pod(wire: PodWire) -> Made:
         admitted_condition=condition,
         admitted_reason=told_reason,
         problem="; ".join(problems),
+        unit=unit,
+        unit_admission=intern(annotations.get(UNIT_ADMISSION_ANNOTATION, "")) if unit else "",
     )
     return PodSeen(pod), pod.problem
 

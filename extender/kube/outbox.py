@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from extender.model.effects import AdoptPod, Effect, EvictPod, RecordEvent, SetPodCondition, SetQueueStatus, UngatePod
+from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, SetJobCondition, StartJob, StopJob, SuspendJob
 
 ACTS_MAX: Final = 50_000
 CONDITIONS_MAX: Final = 50_000
@@ -27,7 +28,14 @@ DEADLINES_S: Final[dict[type, float]] = {
     UngatePod: 60.0,
     AdoptPod: 30.0,
     EvictPod: 600.0,
+    StartJob: 60.0,
+    StopJob: 600.0,
+    SuspendJob: 60.0,
+    GrowJob: 60.0,
+    ResetStart: 60.0,
+    ReleaseJob: 60.0,
     SetPodCondition: 30.0,
+    SetJobCondition: 30.0,
     SetQueueStatus: 30.0,
     RecordEvent: 15.0,
 }
@@ -115,9 +123,11 @@ class Outbox:
             SetPodCondition: self._conditions,
             RecordEvent: _Words(Bucket(pace.events_per_s, pace.events_burst), EVENTS_MAX),
         }
+        self._job_conditions = _Words(self._conditions.bucket, CONDITIONS_MAX)
 
     @property
     def open_acts(self) -> int:
+            SetJobCondition: self._job_conditions,
         """Admissions, adoptions and evictions that have not ended."""
         return self._open_acts
 
@@ -137,7 +147,7 @@ class Outbox:
             yield effect, f"{ACTS_MAX} writes wait already"
         else:
             key = self._key(effect)
-            word = self._conditions.jobs.pop(key, None)
+            word = self._conditions.jobs.pop(key, None) or self._job_conditions.jobs.pop(key, None)
             if word is not None:
                 yield word.effect, "superseded"
             self._open_acts += 1

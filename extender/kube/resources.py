@@ -6,6 +6,8 @@ from typing import Final, Protocol
 import msgspec
 
 from extender.kube.client import PARTIAL, PARTIAL_LIST
+from extender.kube.decode_jobs import POD_PRIORITY_CLASSES
+from extender.kube.decode_jobs import codec as job_codec
 from extender.kube.decode_nodes import CODEC as NODES
 from extender.kube.decode_owners import POD_GROUPS, STATEFUL_SETS
 from extender.kube.decode_pods import CODEC as PODS
@@ -19,6 +21,7 @@ from extender.kube.decode_quota import (
 )
 from extender.kube.reflector import Codec
 from extender.model.errors import Gone
+from extender.model.jobs import Kind
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
 KUEUE_VERSION: Final = "v1beta2"
@@ -130,6 +133,20 @@ def quota(version: str = KUEUE_VERSION) -> tuple[Resource, ...]:
         Resource("localqueues", f"{base}/localqueues", LOCAL_QUEUES),
         Resource("workloadpriorityclasses", f"{base}/workloadpriorityclasses", PRIORITY_CLASSES),
     )
+
+
+def jobs(kinds: tuple[Kind, ...]) -> tuple[Resource, ...]:
+    """Jobs of these kinds, and the priority classes that their templates name. A kind may be installed later."""
+    rows = [
+        Resource(
+            kind.name,
+            f"/apis/{kind.api_version}/{kind.plural}",
+            job_codec(kind),
+            optional=not kind.is_batch_job,
+        )
+        for kind in kinds
+    ]
+    return (Resource("priorityclasses", "/apis/scheduling.k8s.io/v1/priorityclasses", POD_PRIORITY_CLASSES), *rows)
 
 
 def everything(version: str = KUEUE_VERSION, *, pod_labels: str = "", pod_fields: str = "") -> tuple[Resource, ...]:

@@ -18,8 +18,10 @@ from extender.kube.client import PatchType
 from extender.kube.outbox import Job, Outbox, Pace
 from extender.kube.wire import UNREADABLE, MetaOnlyWire
 from extender.kube.writes import FIELD_MANAGER, pod_path, request_for
+from extender.kube.writes_jobs import job_path
 from extender.model.effects import AdoptPod, Effect, EvictPod, SetPodCondition, UngatePod
 from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, TransientError, Unreachable
+from extender.model.jobs import GrowJob, SetJobCondition, StartJob, StopJob
 from extender.model.pods import ADMISSION_ANNOTATION
 
 IN_FLIGHT_MAX: Final = 32
@@ -73,13 +75,15 @@ def judge(job: Job, error: ExtenderError) -> Verdict:
     A pod that is gone, or of another UID, is as evicted as can be. A conflict is for the engine to decide anew, but
     after an attempt without an answer it may be our own write that we meet.
     """
+    if isinstance(job.effect, StopJob | GrowJob) and isinstance(error, Conflict):
+        return Verdict.AGAIN  # not guarded by version: the status moved in the middle
     evicts = isinstance(job.effect, EvictPod)
     if isinstance(error, Gone):
         return Verdict.DONE if evicts else Verdict.REFUSED
     if isinstance(error, Conflict):
         if evicts:
             return Verdict.DONE if any(text in str(error) for text in UID_PRECONDITION) else Verdict.AGAIN
-        if isinstance(job.effect, UngatePod | AdoptPod):
+        if isinstance(job.effect, UngatePod | AdoptPod | StartJob):
             return Verdict.READ_BACK if job.unknown else Verdict.REFUSED
         return Verdict.REFUSED
     if isinstance(error, TransientError) or error.status == 401:
@@ -257,7 +261,7 @@ class Writer:
             await self._send(job)
         except ExtenderError as error:
             return await self._after(job, error)
-        if isinstance(job.effect, SetPodCondition):
+        if isinstance(job.effect, SetPodCondition | SetJobCondition):
             self._remember(job.effect)
         return Outcome(OutcomeKind.DONE)
 
@@ -287,7 +291,10 @@ class Writer:
 
     async def _send(self, job: Job) -> None:
         effect = job.effect
-        changes = isinstance(effect, SetPodCondition) and self._statuses.get(effect.uid) is not effect.status
+        changes = (
+            isinstance(effect, SetPodCondition | SetJobCondition)
+            and self._statuses.get(effect.uid) is not effect.status
+        )
         request = request_for(
             effect,
             now_s=self._wall_clock(),
@@ -314,17 +321,18 @@ class Writer:
     async def _is_written(self, job: Job) -> bool | None:
         """Whether an admission stands on its pod as we wrote it; None when that cannot be told now."""
         effect = job.effect
-        if not isinstance(effect, UngatePod):
+        if not isinstance(effect, UngatePod | StartJob):
             return False
         try:
-            meta = _META.decode(await self._api.get(pod_path(effect.namespace, effect.name))).metadata
+            meta = _META.decode(await self._api.get(path)).metadata
         except Gone:
             return False
         except (ExtenderError, *UNREADABLE):
             return None
         return meta.uid == effect.uid and (meta.annotations or {}).get(ADMISSION_ANNOTATION) == effect.admission
 
-    def _remember(self, effect: SetPodCondition) -> None:
+        path = job_path(effect.ref) if isinstance(effect, StartJob) else pod_path(effect.namespace, effect.name)
+    def _remember(self, effect: SetPodCondition | SetJobCondition) -> None:
         self._statuses[effect.uid] = effect.status
         if len(self._statuses) > STATUSES_KNOWN_MAX:
             del self._statuses[next(iter(self._statuses))]

@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from extender.kube.client import PatchType
+from extender.kube.writes_jobs import condition_patch, job_patch, job_path
 from extender.model.effects import (
     AdoptPod,
     Effect,
@@ -20,6 +21,7 @@ from extender.model.effects import (
     SetQueueStatus,
     UngatePod,
 )
+from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, SetJobCondition, StartJob, StopJob, SuspendJob
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, ADOPTED_ANNOTATION, GATE, MANAGED_LABEL
 from extender.model.quota import Toleration
 
@@ -73,6 +75,13 @@ def request_for(effect: Effect, *, now_s: float, changes_status: bool, queue_api
             return Request(f"/api/v1/namespaces/{effect.namespace}/events", _event(effect, now_s, identity))
         case SetQueueStatus():
             return _queue_status(effect, queue_api)
+        case ResetStart():
+            return Request(f"{job_path(effect.ref)}/status", job_patch(effect), PatchType.JSON)
+        case StartJob() | StopJob() | SuspendJob() | GrowJob() | ReleaseJob():
+            return Request(job_path(effect.ref), job_patch(effect), PatchType.JSON)
+        case SetJobCondition():
+            body = condition_patch(effect, timestamp(now_s) if changes_status else None, MESSAGE_LENGTH_MAX)
+            return Request(f"{job_path(effect.ref)}/status", body, PatchType.STRATEGIC)
 
 
 def _ungate(effect: UngatePod) -> bytes:
@@ -144,8 +153,8 @@ def _event(effect: RecordEvent, now_s: float, identity: str) -> bytes:
                 "namespace": effect.namespace,
             },
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
+                "apiVersion": effect.api_version,
+                "kind": effect.kind,
                 "namespace": effect.namespace,
                 "name": effect.name,
                 "uid": effect.uid,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from extender.model.jobs import JobEffect
 from extender.model.names import Namespace, PodUid, WorkloadUid
 from extender.model.quota import Labels, Toleration
 from extender.model.workload import Admission
@@ -112,7 +113,7 @@ class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordEvent(msgspec.Struct, frozen=True, gc=False):
-    """A Kubernetes event on a pod. ``warning`` selects its type."""
+    """A Kubernetes event on a pod, or on an object of another kind. ``warning`` selects its type."""
 
     uid: PodUid
     namespace: Namespace
@@ -120,6 +121,8 @@ class RecordEvent(msgspec.Struct, frozen=True, gc=False):
     reason: str
     message: str
     warning: bool = False
+    kind: str = "Pod"
+    api_version: str = "v1"
 
 
 class SetQueueStatus(msgspec.Struct, frozen=True, gc=False):
@@ -131,5 +134,6 @@ class SetQueueStatus(msgspec.Struct, frozen=True, gc=False):
     status: bytes
 
 
-PodEffect = UngatePod | AdoptPod | EvictPod | SetPodCondition | RecordEvent
+PodEffect = UngatePod | AdoptPod | EvictPod | SetPodCondition | RecordEvent | JobEffect
+"""What the books ask for: about pods, and about the Jobs that make them."""
 Effect = PodEffect | SetQueueStatus

@@ -6,6 +6,7 @@ A fact replaces what was known about its object; to be told twice changes nothin
 
 import msgspec
 
+from extender.model.jobs import JobEvent
 from extender.model.names import (
     ClusterQueueName,
     CohortName,
@@ -200,4 +201,4 @@ PodEvent = (
     | NodeSeen
     | NodeGone
 )
-Event = EngineEvent | PodEvent
+Event = EngineEvent | PodEvent | JobEvent

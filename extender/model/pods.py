@@ -54,7 +54,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ``admitted_condition`` and ``admitted_reason`` are the message and reason of our condition as last written, empty if
     there is none; the reason is ``Admitted`` where its status is True. ``affinity`` holds
     the required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an
-    unreadable count, a request above its limit), or empty.
+    unreadable count, a request above its limit), or empty. ``unit``: it is part of a queued Job and
+    no workload of its own; ``unit_admission`` is the annotation that says under which admission of it it was made.
     """
 
     uid: PodUid
@@ -86,6 +87,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     admitted_condition: str = ""
     admitted_reason: str = ""
     problem: str = ""
+    unit: bool = False
+    unit_admission: str = ""
 
     @property
     def gated(self) -> bool:

@@ -37,6 +37,7 @@ class ReasonCode(StrEnum):
     UNCOUNTED = "Uncounted"
     # C: in motion
     VICTIMS_LEAVING = "VictimsLeaving"
+    PODS_LEAVING = "PodsLeaving"
     WRITE_RETRY = "WriteRetry"
     PODS_NOT_READY = "PodsNotReady"
     # D: capacity
@@ -71,6 +72,7 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.ADMITTED_IN_PART: "group {group} was admitted with {count} of its {total} pods, as its minimum allows",
     ReasonCode.UNCOUNTED: "runs without an admission and uses no quota: {cause}",
     ReasonCode.VICTIMS_LEAVING: "{left} of {victims} preempted workloads have not left yet",
+    ReasonCode.PODS_LEAVING: "{left} pods of its last run have not ended yet",
     ReasonCode.WRITE_RETRY: "admitted, but the write was refused ({status}); trying again",
     ReasonCode.PODS_NOT_READY: "admission waits for {blocker} to be ready",
     ReasonCode.BEHIND_STRICT_HEAD: "StrictFIFO: {position} in ClusterQueue {cluster_queue}, behind {head}",
