@@ -118,16 +118,16 @@ class Outbox:
         self._term = 0
         self._open_acts = 0
         self._conditions = _Words(Bucket(pace.conditions_per_s, pace.conditions_burst), CONDITIONS_MAX)
+        self._job_conditions = _Words(self._conditions.bucket, CONDITIONS_MAX)
         self._words: dict[type, _Words] = {
             SetQueueStatus: _Words(Bucket(pace.statuses_per_s, pace.statuses_burst), STATUSES_MAX),
             SetPodCondition: self._conditions,
+            SetJobCondition: self._job_conditions,
             RecordEvent: _Words(Bucket(pace.events_per_s, pace.events_burst), EVENTS_MAX),
         }
-        self._job_conditions = _Words(self._conditions.bucket, CONDITIONS_MAX)
 
     @property
     def open_acts(self) -> int:
-            SetJobCondition: self._job_conditions,
         """Admissions, adoptions and evictions that have not ended."""
         return self._open_acts
 

@@ -323,6 +323,7 @@ class Writer:
         effect = job.effect
         if not isinstance(effect, UngatePod | StartJob):
             return False
+        path = job_path(effect.ref) if isinstance(effect, StartJob) else pod_path(effect.namespace, effect.name)
         try:
             meta = _META.decode(await self._api.get(path)).metadata
         except Gone:
@@ -331,7 +332,6 @@ class Writer:
             return None
         return meta.uid == effect.uid and (meta.annotations or {}).get(ADMISSION_ANNOTATION) == effect.admission
 
-        path = job_path(effect.ref) if isinstance(effect, StartJob) else pod_path(effect.namespace, effect.name)
     def _remember(self, effect: SetPodCondition | SetJobCondition) -> None:
         self._statuses[effect.uid] = effect.status
         if len(self._statuses) > STATUSES_KNOWN_MAX:
