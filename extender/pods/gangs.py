@@ -91,7 +91,7 @@ def gather(members: Iterable[Pod], *, writing: Mapping[PodUid, str] = MappingPro
     ordered = sorted(members, key=lambda pod: (pod.gated, pod.created_ms, pod.name))
     succeeded = tuple(pod for pod in ordered if pod.phase == "Succeeded")
     live = [pod for pod in ordered if not pod.ended]
-    places = max(0, max((pod.group_total for pod in ordered), default=0) - len(succeeded))
+    total = max((pod.group_total for pod in ordered), default=0)
     given = [read for pod in live if (read := read_admission(pod.uid, pod.admission)) is not None]
     busy = {pod.uid: writing[pod.uid] for pod in live if pod.uid in writing}
     if held and not given:
@@ -99,6 +99,8 @@ def gather(members: Iterable[Pod], *, writing: Mapping[PodUid, str] = MappingPro
     # Pods on their way out are replaced already: they take no place.
     leaving = [pod for pod in live if pod.deleting]
     staying = [pod for pod in live if not pod.deleting]
+    # Without a valid size all of them wait together, with the reason.
+    places = max(0, total - len(succeeded)) if total else len(staying)
     return Gang(
         uid=group_uid(ordered[0]),
         chosen=(*leaving, *staying[:places]),
@@ -113,8 +115,14 @@ def _newest(given: list[PodAdmission]) -> Admission | None:
     return max((read.admission for read in given), key=lambda admission: admission.at_ms, default=None)
 
 
-def gang_workload(gang: Gang, classes: Mapping[str, int]) -> Workload:
-    """The workload of a gang with at least one live member."""
+def gang_workload(
+    gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str] = MappingProxyType({})
+) -> Workload:
+    """The workload of a gang with at least one live member.
+
+    *classes* are priority classes with their values, *ordered_sets* the StatefulSets, by UID, that make one pod at a
+    time.
+    """
     first = gang.chosen[0]
     return Workload(
         uid=gang.uid,
@@ -125,7 +133,7 @@ def gang_workload(gang: Gang, classes: Mapping[str, int]) -> Workload:
         priority=priority_of(first, classes),
         admission=_still_held(gang),
         evicted=gang.given is not None and gang.stopping,
-        held=None if gang.given else _hold(gang, classes),
+        held=None if gang.given else _hold(gang, classes, ordered_sets),
     )
 
 
@@ -168,7 +176,7 @@ def _scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:
     return msgspec.structs.replace(given, usage=usage, count=count)
 
 
-def _hold(gang: Gang, classes: Mapping[str, int]) -> Reason | None:
+def _hold(gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str]) -> Reason | None:
     first = gang.chosen[0]
     for field, values in (
         ("total count", {pod.group_total for pod in gang.chosen}),
@@ -183,7 +191,9 @@ def _hold(gang: Gang, classes: Mapping[str, int]) -> Reason | None:
     staying = [pod for pod in gang.chosen if not pod.deleting]
     have = len(staying) + len(gang.succeeded)
     if have < first.group_total:
-        return reason(ReasonCode.GANG_INCOMPLETE, have=have, want=first.group_total, group=first.group)
+        return next((why for pod in staying if (why := _ordered(pod, ordered_sets)) is not None), None) or reason(
+            ReasonCode.GANG_INCOMPLETE, have=have, want=first.group_total, group=first.group
+        )
     if len({role_of(pod) for pod in staying}) > ROLES_MAX:
         return reason(
             ReasonCode.REQUEST_INVALID, problem=f"group {first.group} has more than {ROLES_MAX} different kinds of pods"
@@ -191,9 +201,30 @@ def _hold(gang: Gang, classes: Mapping[str, int]) -> Reason | None:
     return next((why for pod in staying if (why := hold(pod, classes)) is not None), None)
 
 
-def excess_reason(pod: Pod) -> Reason:
-    """Why a pod beyond its group's size waits."""
+def _ordered(pod: Pod, ordered_sets: Mapping[str, str]) -> Reason | None:
+    """Why the group of a StatefulSet's pod can never be complete: it makes the next pod only when this one is ready."""
+    name = ordered_sets.get(pod.owner.uid) if pod.owner else None
+    if name is None:
+        return None
     return reason(
         ReasonCode.REQUEST_INVALID,
-        problem=f"group {pod.group} has its {pod.group_total} pods already; delete this one or raise the total count",
+        problem=f"StatefulSet {name} makes one pod at a time, so group {pod.group} can never be complete; "
+        "create it with podManagementPolicy: Parallel",
     )
+
+
+def excess_reason(pod: Pod) -> Reason:
+    """Why a pod beyond its group's size waits."""
+    return reason(ReasonCode.EXCESS_POD, group=pod.group, total=pod.group_total)
+
+
+def remarks(gang: Gang) -> dict[PodUid, Reason]:
+    """What is to be said of single members: those beyond the group's size, and those that were not admitted with it."""
+    said = {pod.uid: excess_reason(pod) for pod in gang.excess}
+    if gang.given is not None and not gang.stopping:
+        count = sum(given.count for given in gang.given.assignments)
+        coming = {pod.uid for pod, _ in gang.unfinished()}
+        for pod in gang.chosen:
+            if pod.gated and pod.uid not in coming and pod.uid not in gang.writing:
+                said[pod.uid] = reason(ReasonCode.ADMITTED_IN_PART, group=pod.group, count=count, total=pod.group_total)
+    return said

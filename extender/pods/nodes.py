@@ -55,6 +55,10 @@ class Nodes:
         for names in self._by_selector.values():
             names.discard(name)
 
+    def get(self, name: str) -> Node | None:
+        """The node of that name, None if it is not known (our watch may lag)."""
+        return self._nodes.get(NodeName(name))
+
     def _forget_amounts(self, node: Node) -> None:
         for resource, _ in node.allocatable:
             del self._total[resource][node.name]

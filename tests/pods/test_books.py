@@ -207,7 +207,7 @@ def test_an_eviction_is_written_once_the_pod_is_not_leaving_already():
         pytest.param({"queue": ""}, False, id="names none"),
         pytest.param({"owner": Owner("DaemonSet", "cni", "u")}, False, id="of a DaemonSet"),
         pytest.param({"phase": "Failed"}, False, id="ended"),
-        pytest.param({"node": NodeName("a100-1")}, False, id="bound already"),
+        pytest.param({"namespace": Namespace("kube-system")}, False, id="in a namespace that is never touched"),
     ],
 )
 def test_a_pod_that_arrived_without_us_is_taken_in_once(changes, adopted):
