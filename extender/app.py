@@ -42,7 +42,7 @@ from extender.serve.metrics import Metrics
 from extender.serve.server import Server
 from extender.serve.webhook import Webhook
 from extender.settings import Settings, read_settings, seconds
-from extender.telemetry import set_up_logging
+from extender.telemetry import Watchdog, set_up_logging
 
 STALE_S = 180.0
 """A resource that gave no sign of life for this long makes us unready; bookmarks come once a minute."""
@@ -131,6 +131,8 @@ class App:
     def _build(self, client: ApiClient, version: str) -> None:
         settings = self._settings
         self._metrics = Metrics()
+        self._watchdog = Watchdog()
+        self._metrics.watch_loop(lag_s=self._watchdog.lag_s, held_s=self._watchdog.held_s)
         self._books = Books()
         self._engine = Engine(settings.policy())
         self._leader = Leader(
@@ -214,6 +216,7 @@ class App:
             log.info("listening", **self._server.ports)
             tasks = [keeping, group.create_task(self._writer.run()), group.create_task(self._driver.run())]
             tasks += [group.create_task(watcher.run()) for watcher in self._watchers.values()]
+            tasks.append(group.create_task(self._watchdog.run()))
             leading = group.create_task(self._lead())
             await self._stopping.wait()
             await self._stop(leading)

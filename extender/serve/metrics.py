@@ -3,7 +3,7 @@
 The driver calls the methods; nobody else knows the metric library. Source: metrics specification, section 1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -62,6 +62,8 @@ class Metrics:
         self._share = gauge("cluster_queue_weighted_share", "Dominant share by weight, per mille.", _QUEUE)
         self._violations = counter("invariant_violations", "Checks that failed; should stay 0.", ["invariant"])
         self._leader = gauge("leader", "1 while this replica may write.", [])
+        self._lag = gauge("event_loop_lag_seconds", "Longest delay of the event loop since the last scrape.", [])
+        self._held = gauge("event_loop_held_seconds", "The part of such a delay that was our own work.", [])
         self._not_after = gauge("certificate_not_after_timestamp_seconds", "End of the serving certificate.", [])
 
     def calls(self, endpoint: str) -> CallMeter:
@@ -120,6 +122,11 @@ class Metrics:
     def certificate(self, not_after_s: float) -> None:
         """When the serving certificate ends, seconds since the epoch."""
         self._not_after.set(not_after_s)
+
+    def watch_loop(self, *, lag_s: Callable[[], float], held_s: Callable[[], float]) -> None:
+        """Ask these at each scrape how long the event loop was held up since the one before."""
+        self._lag.set_function(lag_s)
+        self._held.set_function(held_s)
 
     def text(self) -> bytes:
         """All of it, in the exposition format."""

@@ -55,6 +55,11 @@ def lines(metrics):
         ),
         pytest.param(lambda m: m.leading(True), {"cohort_leader 1.0"}, id="the leader"),
         pytest.param(
+            lambda m: m.watch_loop(lag_s=lambda: 0.25, held_s=lambda: 0.125),
+            {"cohort_event_loop_lag_seconds 0.25", "cohort_event_loop_held_seconds 0.125"},
+            id="how long the loop was held up",
+        ),
+        pytest.param(
             lambda m: m.certificate(1.8e9),
             {"cohort_certificate_not_after_timestamp_seconds 1.8e+09"},
             id="the certificate's end",
