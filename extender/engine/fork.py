@@ -80,8 +80,14 @@ class _Fork:
         self._trees[tree] = made
         return made
 
+    def _cell(self, cell: Cell) -> Cell:
+        """The copy of *cell*; one that its node has dropped (a charge of nothing) stands alone there too."""
+        if cell not in self._cells:
+            self._cells[cell] = Cell(self._nodes[cell.node], cell.fr)
+        return self._cells[cell]
+
     def _charge(self, charge: Charge) -> Charge:
-        usage = tuple((self._cells[cell], amount) for cell, amount in charge.usage)
+        usage = tuple((self._cell(cell), amount) for cell, amount in charge.usage)
         leaf = self._leaves[charge.leaf]
         made = Charge(charge.workload, charge.admission, leaf, usage, assumed=charge.assumed)
         made.evicting, made.evicted, made.preemptor = charge.evicting, charge.evicted, charge.preemptor

@@ -33,12 +33,12 @@ ZERO = Share(endless=False, value=0.0)
 
 
 def share(node: Node) -> tuple[bool, Share]:
-    """Whether *node* borrows at all, and its share. A root has none: (False, zero).
+    """Whether *node* borrows at all, and its share. A root has none, nor has anybody where edges run in a circle: (False, zero).
 
     Cost: O(flavor-resources of the node).
     """
     parent = node.parent
-    if parent is None:
+    if parent is None or (node.tree is not None and node.tree.cyclic):
         return False, ZERO
     borrowed: dict[ResourceName, int] | None = None
     for fr, cell in node.cells.items():
