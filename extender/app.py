@@ -47,6 +47,10 @@ from extender.telemetry import Watchdog, set_up_logging
 STALE_S = 180.0
 """A resource that gave no sign of life for this long makes us unready; bookmarks come once a minute."""
 WRITES_DRAIN_S = 5.0
+FRESHEN_S_MAX = 5.0
+"""How long a new leader waits at most for lists of quota objects; without those of what is admitted it never begins."""
+ADMITTED = ("pods", "jobs")
+"""The resources that carry admissions."""
 SERVICE = "cohort-extender"
 GC_THRESHOLDS = (50_000, 20, 100)
 BODY_BYTES_MAX = {"extender": 8 << 20, "webhook": 7 << 20}
@@ -226,8 +230,7 @@ class App:
     async def _lead(self) -> None:
         """Run for leader once everything is known, and before each term see what the one before wrote.
 
-        Our own writes of an earlier term end first: one that still is on its way could land behind our list. Nodes are
-        not listed anew, since no decision about quota reads them.
+        Our own writes of an earlier term end first: one that still is on its way could land behind our list.
         """
         await asyncio.gather(*(watcher.synced.wait() for watcher in self._watchers.values()))
         self._quiet_the_collector()
@@ -242,6 +245,17 @@ class App:
                 # Elected again meanwhile: somebody else may have led in between, unseen by these lists.
                 if self._leader.is_leader() and not self._elected.is_set():
                     self._driver.lead(True)
+
+    async def _freshen(self) -> None:
+        """List anew what carries admissions, and the quota objects, so that a watch that lags costs no quota.
+
+        Of the latter one that cannot be listed stops nobody. Nodes are left out: no decision about quota reads them.
+        """
+        lists = {name: watcher.relist() for name, watcher in self._watchers.items() if name != "nodes"}
+        await asyncio.gather(*(lists.pop(name) for name in ADMITTED if name in lists))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FRESHEN_S_MAX):
+                await asyncio.gather(*lists.values())
 
     def _office(self, leads: bool) -> None:
         if leads:

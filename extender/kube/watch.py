@@ -123,7 +123,11 @@ class Watcher:
                     await self._watch_until_relist()
             except ExtenderError as error:
                 if self.resource.optional and isinstance(error, Gone) and error.status == 404:
-                    self._alive_s = self._clock()  # that there is no such resource is news too
+                    self._alive_s = (
+                        self._clock()
+                    )  # that there is no such resource is news too, and all there is to list
+                    _set(self._waiting)
+                    self._waiting.clear()
                 machine.failed(self._in_words(error), self._clock())
             if machine.synced:
                 self.synced.set()
@@ -168,8 +172,7 @@ class Watcher:
         except BaseException:
             self._waiting = waiting + self._waiting
             raise
-        for listed in waiting:
-            listed.set()
+        _set(waiting)
 
     async def _list_all(self) -> None:
         machine, resource = self._machine, self.resource
@@ -245,3 +248,8 @@ class Watcher:
         if isinstance(error, Gone) and error.status == 404:
             return Gone(f"cannot {verb} {resource.name}: the API server does not serve {resource.path}", status=404)
         return error
+
+
+def _set(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()

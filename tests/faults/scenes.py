@@ -5,14 +5,13 @@ A scene begins, and is caught at one step by the leader's proxy. After the fault
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from tests.e2e.installation import Replica
 from tests.faults.auditor import ADMISSION, Auditor, holds, runs, was_evicted
 from tests.faults.lab import LEFT, NOMINAL, RIGHT, TOTAL, Lab, Object, pod
-from tests.faults.proxy import Call, Hook, Point
+from tests.faults.proxy import Call, Hook, Point, until
 
 WAITING = 2
 """How many pods more than there is room for."""
@@ -54,14 +53,6 @@ def running(pods: Sequence[Object]) -> list[str]:
     return sorted(one["metadata"]["name"] for one in pods if runs(one))
 
 
-@dataclass
-class Caught:
-    """A scene that is held at one step."""
-
-    hook: Hook
-    victims: int
-
-
 class Scene:
     """Begins, is caught, and says whether it ended well."""
 
@@ -91,14 +82,14 @@ class Scene:
         """Begin, and hold the leader at *step*."""
         proxy = self.lab.proxy(leader)
         await self.prepare()
-        if step is Step.UNSEEN:
-            proxy.hold_watches("/pods$")
-        point = Point.BEFORE if step is Step.DECIDED else Point.AFTER
+        point = Point.AFTER if step is Step.UNANSWERED else Point.BEFORE
         hook = proxy.catch(self.wanted, point, skip=self.skip)
         await self.begin()
         await hook.first()
         if step is Step.UNSEEN:
+            proxy.hold_watches("/pods$")
             hook.pass_on()
+            await until(_answered(hook), "the answer")
         return hook
 
 
@@ -182,6 +173,13 @@ class Gang(Scene):
 
     def _member(self, index: int) -> Object:
         return pod(f"g{index}", **{GANG: "gang", GANG_SIZE: str(self.size)})
+
+
+def _answered(hook: Hook) -> Callable[[], Awaitable[bool]]:
+    async def answered() -> bool:
+        return all(call.status for call in hook.caught)
+
+    return answered
 
 
 def _slow(name: str) -> Object:

@@ -409,3 +409,15 @@ async def test_to_hear_that_an_optional_resource_is_not_served_is_a_sign_of_life
         await until(lambda: watcher.counters.errors > 20)  # each after a back-off of up to 30 s
 
         assert watcher.age_s() < 60
+
+
+async def test_a_relist_of_an_optional_resource_that_is_not_served_ends(api, client, seen):
+    resource = msgspec.structs.replace(pods(), optional=True)
+    api.fail("LIST", PODS, Fault(status=404), times=1000)
+
+    async with watching(client, seen, resource) as watcher:
+        await watcher.synced.wait()
+        async with asyncio.timeout(5):
+            await watcher.relist()
+
+    assert seen.names == []
