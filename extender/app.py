@@ -11,7 +11,6 @@ import gc
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -23,6 +22,7 @@ import uvloop
 from extender.certs.keeper import Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import FileSource, SecretSource, Source
+from extender.clock import DatedClock
 from extender.driver import Driver
 from extender.engine.engine import Engine
 from extender.kube import resources
@@ -135,6 +135,7 @@ class App:
     def _build(self, client: ApiClient, version: str) -> None:
         settings = self._settings
         self._metrics = Metrics()
+        self._clock = DatedClock()
         self._watchdog = Watchdog()
         self._metrics.watch_loop(lag_s=self._watchdog.lag_s, held_s=self._watchdog.held_s)
         self._books = Books()
@@ -162,7 +163,7 @@ class App:
             engine=self._engine,
             books=self._books,
             submit=self._writer.submit,
-            clock_ms=lambda: time.time_ns() // 1_000_000,
+            clock_ms=self._clock,
             meter=self._metrics,
         )
         self._watchers = {
@@ -259,6 +260,7 @@ class App:
 
     def _office(self, leads: bool) -> None:
         if leads:
+            self._clock.set_date()
             self._elected.set()
         else:
             self._driver.lead(False)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from extender.clock import steady_clock
 from extender.kube.client import PatchType
 from extender.kube.wire import UNREADABLE
 from extender.kube.writes import FIELD_MANAGER, micro_timestamp
@@ -28,13 +29,6 @@ RETRY_PERIOD_S: Final = 2.0
 REQUEST_S_MAX: Final = 5.0
 RELEASE_S_MAX: Final = 2.0
 JITTER: Final = 0.2
-
-
-def steady_clock() -> float:
-    """Seconds of a clock that never jumps and does not stop while the machine sleeps, where there is one."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
