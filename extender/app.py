@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -49,6 +50,8 @@ STALE_S = 180.0
 WRITES_DRAIN_S = 5.0
 FRESHEN_S_MAX = 5.0
 """How long a new leader waits at most for lists of quota objects; without those of what is admitted it never begins."""
+VERSION_POLL_S = 60.0
+"""How often we ask which version of Kueue's API is served."""
 ADMITTED = ("pods", "jobs")
 """The resources that carry admissions."""
 SERVICE = "cohort-extender"
@@ -114,7 +117,8 @@ class App:
         self._settings = settings
         self._config = find_config(os.environ, kubeconfig)
         self._namespace = os.environ.get("POD_NAMESPACE") or self._config.namespace or "default"
-        self._identity = os.environ.get("POD_NAME") or socket.gethostname()
+        # Two processes of one identity would both hold the lease; names of pods are unique, those of machines are not.
+        self._identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         self._stopping = asyncio.Event()
         self._elected = asyncio.Event()
 
@@ -125,8 +129,9 @@ class App:
             loop.add_signal_handler(number, self._stopping.set)
         client = ApiClient(self._config, user_agent=SERVICE)
         try:
-            self._build(client, await _kueue_version(client))
-            await self._run()
+            version = await _kueue_version(client) or resources.KUEUE_VERSION
+            self._build(client, version)
+            await self._run(client, version)
         finally:
             await client.close()
 
@@ -212,7 +217,7 @@ class App:
 
     # --- running ---
 
-    async def _run(self) -> None:
+    async def _run(self, client: ApiClient, version: str) -> None:
         ports = self._settings.ports
         wanted = {"extender": ports.extender, "webhook": ports.webhook, "http": ports.http}
         async with asyncio.TaskGroup() as group:
@@ -223,10 +228,24 @@ class App:
             tasks += [group.create_task(watcher.run()) for watcher in self._watchers.values()]
             tasks.append(group.create_task(self._watchdog.run()))
             leading = group.create_task(self._lead())
+            tasks.append(group.create_task(self._stop_when_outdated(client, version)))
             await self._stopping.wait()
             await self._stop(leading)
             for task in tasks:
                 task.cancel()
+
+    async def _stop_when_outdated(self, client: ApiClient, version: str) -> None:
+        """Stop when the cluster serves another version than the one we read: whoever keeps us starts us anew with it.
+
+        It may have been installed after we were started, or we were started while nobody could be asked.
+        """
+        while True:
+            served = await _kueue_version(client)
+            if served not in (None, version):
+                log.warning("kueue_version_changed", read=version, served=served)
+                self._stopping.set()
+                return
+            await asyncio.sleep(VERSION_POLL_S)
 
     async def _lead(self) -> None:
         """Run for leader once everything is known, and before each term see what the one before wrote.
@@ -327,12 +346,12 @@ class App:
         return orjson.dumps(state, option=orjson.OPT_NON_STR_KEYS)
 
 
-async def _kueue_version(client: ApiClient) -> str:
-    """The version of Kueue's API to read; ours, while the API server cannot be asked: the watches will say why."""
+async def _kueue_version(client: ApiClient) -> str | None:
+    """The version of Kueue's API to read, None while the API server cannot be asked."""
     try:
         return await resources.kueue_version(client)
     except ExtenderError:
-        return resources.KUEUE_VERSION
+        return None
 
 
 def _report(resource: str, problem: str) -> None:
