@@ -173,8 +173,15 @@ def runs_where_admitted(api: Api, replica: Replica, pod: Pod, node: NodeName) ->
         assert set(labels) <= set(record.labels), f"{pod.name} was admitted to {name} but runs on {node}"
 
 
+def engine_is_sound(replica: Replica) -> None:
+    """What the engine keeps is what it works out anew."""
+    problems = list(replica.engine.check())
+    assert not problems, f"engine of {replica.name}: {problems}"
+
+
 def every_waiting_workload_has_a_reason(replica: Replica) -> None:
     """After a pass that ended, every workload that waits can say why, with its numbers filled in."""
+    assert not replica.engine.has_work, "a pass ended with work left"
     pods = replica.members()
     held = holdings(pods, replica.in_flight())
     for uid, members in by_workload([pod for pod in pods if pod.managed]).items():

@@ -218,10 +218,18 @@ class Replica:
         if isinstance(effect, EvictPod):
             self.evicting.pop(effect.workload, None)
         if isinstance(effect, UngatePod) and refusal.status == 409:
-            seen = self.pods().get(effect.uid)
-            if seen is not None and seen.resource_version == effect.resource_version:
-                self.outdated[effect.uid] = effect
+            self._meet_conflict(effect)
         self.driver.refused(effect, f"{KINDS_OF_REFUSAL[refusal.status]}: {refusal}")
+
+    def _meet_conflict(self, effect: UngatePod) -> None:
+        """The charge is kept until the change is seen. A group with a member that is admitted stays so by that one."""
+        pods = self.pods()
+        seen = pods.get(effect.uid)
+        if seen is None or seen.resource_version != effect.resource_version:
+            return
+        others = [pod for pod in pods.values() if seen.group and pod.group == seen.group and not pod.ended]
+        if not any(pod.admission for pod in others):
+            self.outdated[effect.uid] = effect
 
     def _done(self, effect: Effect) -> None:
         seen = self.pods().get(effect.uid) if isinstance(effect, UngatePod) else None
