@@ -33,11 +33,11 @@ from extender.model.jobs import (
     StartJob,
     StopJob,
 )
-from extender.model.names import FlavorName, PodUid, WorkloadUid
+from extender.model.names import FlavorName, Namespace, PodUid, WorkloadUid
 from extender.model.pods import Pod
-from extender.model.quota import ResourceFlavor
+from extender.model.quota import Labels, ResourceFlavor
 from extender.model.reasons import Reason, ReasonCode, reason
-from extender.model.workload import Workload
+from extender.model.workload import PodSetAssignment, Workload
 
 CONFLICT = "conflict"
 INVALID = "invalid"
@@ -51,6 +51,7 @@ class JobBook:
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self.classes = Classes({}, {})
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
+        self.excluded: set[Namespace] = set()
         self._writes = Writes(kinds, self.flavors)
         self._jobs: dict[str, Job] = {}
         self._given: dict[str, JobAdmission | None] = {}
@@ -96,26 +97,38 @@ class JobBook:
         home = _home(pod)
         return job_uid(home) if home else WorkloadUid(pod.uid)
 
-    def admission_of(self, pod: Pod) -> tuple[Job, JobAdmission, str] | None:
-        """The Job, its admission and the pod set under which *pod* may run; None if it was not made under it.
+    def assignment_of(self, pod: Pod) -> PodSetAssignment | None:
+        """What *pod* may use: the share of its pod set in the admission that it was made under, None if that is over.
 
         The pod's controllers must lead to the Job, whatever its annotation says. Cost: constant.
         """
         unit = read_unit_admission(pod.unit_admission)
-        if unit is None or pod.owner is None:
+        job = self._jobs.get(unit.job) if unit else None
+        if unit is None or job is None or job.deleting or pod.owner is None:
             return None
-        job, given = self._jobs.get(unit.job), self._given.get(unit.job)
-        if job is None or given is None or job.suspended or job.deleting or given.id != unit.id:
+        given = None if job.suspended else self._given[unit.job]
+        if given is None or given.id != unit.id:
+            # The pod shows that the write was carried out, before the Job itself does.
+            given = read_job_admission(unit.job, self._assumed.get(unit.job))
+        if given is None or given.id != unit.id or not self._leads_to(pod.owner.uid, unit.job):
             return None
-        return (job, given, unit.pod_set) if self._leads_to(pod.owner.uid, unit.job) else None
+        return next((one for one in given.admission.assignments if one.name == unit.pod_set), None)
 
-    def knows_admission(self, pod: Pod) -> bool:
-        """Whether the admission that *pod* was made under is one we have seen, in force or not."""
+    def is_ahead(self, pod: Pod) -> bool:
+        """Whether *pod* was made under an admission that is newer than what we have seen of its Job."""
         unit = read_unit_admission(pod.unit_admission)
         if unit is None:
-            return True
-        given, past = self._given.get(unit.job), self._past.get(unit.job)
-        return unit.job in self._jobs and (given is not None or past is not None)
+            return False
+        known = [given for given in (self._given.get(unit.job), self._past.get(unit.job)) if given is not None]
+        assumed = read_job_admission(unit.job, self._assumed.get(unit.job))
+        newest = max([given.admission.at_ms for given in [*known, *([assumed] if assumed else [])]], default=0)
+        return unit.at_ms > newest
+
+    def labels_of(self, assignment: PodSetAssignment) -> Labels:
+        """The node labels of the flavors of *assignment*, sorted."""
+        names = dict.fromkeys(name for _, name in assignment.flavors)
+        flavors = [self.flavors[name] for name in names if name in self.flavors]
+        return tuple(sorted({pair for flavor in flavors for pair in flavor.node_labels}))
 
     def may_take_a_place(self, pod: Pod, pod_set: str, count: int) -> bool:
         """Whether *pod* is among the first *count* of its set: those that end, then those with a node, then by age."""
@@ -141,7 +154,7 @@ class JobBook:
         """A Job was created or changed."""
         if job.owner is not None:
             self._owners[job.uid] = job.owner.uid
-        if not (job.managed or job.queue):
+        if not (job.managed or job.queue) or job.namespace in self.excluded:
             return []
         old = self._jobs.get(job.uid)
         self._jobs[job.uid] = job

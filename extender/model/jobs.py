@@ -262,7 +262,7 @@ class ResetStart(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReleaseJob(msgspec.Struct, frozen=True, gc=False):
-    """A suspended Job leaves our care: its templates as they were, nothing of ours on it. Guarded by uid and version."""
+    """A suspended Job leaves our care: its templates as they were, nothing of ours on it. Guarded by the version."""
 
     uid: str
     ref: JobRef

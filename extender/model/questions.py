@@ -15,7 +15,7 @@ class PodInQuestion(msgspec.Struct, frozen=True):
     """The pod that the scheduler wants to place.
 
     ``managed``: carries our label. ``queue`` is what its annotation or label names, empty if none. ``admission`` is the
-    raw annotation, None if there is none. ``node_selector`` is sorted by key.
+    raw annotation, None if there is none. ``unit``: it is part of a queued Job. ``node_selector`` is sorted by key.
     """
 
     uid: PodUid
@@ -25,6 +25,7 @@ class PodInQuestion(msgspec.Struct, frozen=True):
     queue: str = ""
     admission: str | None = None
     node_selector: Labels = ()
+    unit: bool = False
 
 
 class PlacementQuestion(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ Gate, label and marker resource together (ADR 0030). Twin of the policy in ``man
 after it, or twice, adds nothing.
 """
 
+from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION, UNIT_JOB
 from extender.model.pods import GATE, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
 from extender.serve.review import Operation, Pod
 
@@ -25,6 +26,14 @@ def untouchable(pod: Pod) -> bool:
     )
 
 
+def is_of_a_job(pod: Pod) -> bool:
+    """Whether the pod is part of a queued Job: it waits with it, and gets no gate once the Job has its admission.
+
+    Which admission that is, filter looks at: a pod of an earlier one, or a forged one, gets no node.
+    """
+    return pod.annotations.get(UNIT_ANNOTATION) == UNIT_JOB
+
+
 def mark(pod: Pod, *, default_queue: str) -> list[Operation]:
     """What makes *pod* a queued pod. *default_queue*: to be written as its queue, empty if it names one itself."""
     operations = []
@@ -32,7 +41,7 @@ def mark(pod: Pod, *, default_queue: str) -> list[Operation]:
         operations.append(_put("/metadata/annotations", pod.annotations, QUEUE_NAME, default_queue))
     if pod.labels.get(MANAGED_LABEL) != "true":
         operations.append(_put("/metadata/labels", pod.labels, MANAGED_LABEL, "true"))
-    if GATE not in pod.gates:
+    if GATE not in pod.gates and not (is_of_a_job(pod) and UNIT_ADMISSION_ANNOTATION in pod.annotations):
         operations.append(_gate(pod))
     return operations + _marker(pod)
 

@@ -12,10 +12,10 @@ from extender.model.errors import UserError
 from extender.model.pods import QUEUE_NAME
 from extender.serve.guard import check
 from extender.serve.http import Reply, refuse
-from extender.serve.marks import mark, untouchable
+from extender.serve.marks import is_of_a_job, mark, untouchable
 from extender.serve.review import Outcome, Pod, Review, read_review, write_review
 
-_DEFAULT_QUEUE = "default"
+DEFAULT_QUEUE = "default"
 
 
 class Queues(Protocol):
@@ -46,9 +46,11 @@ class Webhook:
         if pod is None or review.operation != "CREATE" or untouchable(pod):
             return Outcome()
         queue = pod.word(QUEUE_NAME)
+        if is_of_a_job(pod):
+            return Outcome(patch=tuple(mark(pod, default_queue="")))
         if not queue and not self._queues.has_default_queue(review.namespace):
             return Outcome()
-        operations = mark(pod, default_queue="" if queue else _DEFAULT_QUEUE)
+        operations = mark(pod, default_queue="" if queue else DEFAULT_QUEUE)
         return Outcome(patch=tuple(operations), warnings=_warnings(pod))
 
     def _validated(self, review: Review) -> Outcome:

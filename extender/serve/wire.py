@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from extender.model.errors import UserError
+from extender.model.jobs import UNIT_ANNOTATION, UNIT_JOB
 from extender.model.names import Namespace, PodUid
 from extender.model.pods import ADMISSION_ANNOTATION, MANAGED_LABEL, QUEUE_NAME
 from extender.model.questions import PlacementQuestion, PodInQuestion, PreemptionQuestion
@@ -147,4 +148,5 @@ def _pod(pod: _Pod) -> PodInQuestion:
         queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
         admission=annotations.get(ADMISSION_ANNOTATION),
         node_selector=tuple(sorted(selector.items())) if selector else (),
+        unit=annotations.get(UNIT_ANNOTATION) == UNIT_JOB,
     )

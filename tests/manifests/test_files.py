@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 
+from extender.model import jobs
 from extender.model import pods as words
 from extender.settings import Settings, read_settings
 from tests.serve.guard_cases import WRITER
@@ -77,6 +78,13 @@ def test_marks_are_spelled_as_in_the_code():
         words.PRIORITY_CLASS,
         words.POD_GROUP_NAME,
         words.POD_GROUP_TOTAL_COUNT,
+        jobs.UNIT_ANNOTATION,
+        jobs.UNIT_ADMISSION_ANNOTATION,
+        jobs.EVICTED_ANNOTATION,
+        jobs.REQUEUE_ANNOTATION,
+        jobs.ACTIVE_ANNOTATION,
+        jobs.MIN_PARALLELISM,
+        jobs.EQUAL_COMPLETIONS,
         "cohort-extender.io/default-queue",  # the label of a namespace, see ADR 0032
     }
     used = set()
