@@ -128,7 +128,7 @@ class Cycle:
         number: int,
         policy: Policy,
         flavors: Mapping[FlavorName, ResourceFlavor],
-        holders: Iterable[ClusterQueueState] = (),
+        promises: Promises,
     ) -> None:
         self.number = number
         self.policy = policy
@@ -136,7 +136,7 @@ class Cycle:
         self.gone: dict[WorkloadUid, Charge] = {}
         self.evictions: list[tuple[Entry, Victim]] = []
         self.reserved: list[tuple[Entry, Cell, int]] = []
-        self.promises = Promises(holders)
+        self.promises = promises
         self._admitted: list[WorkloadUid] = []
         self._recomputing = False
         self._same_as_assessed = policy.fit_means_all and not self.promises.leaving

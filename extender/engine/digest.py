@@ -70,7 +70,7 @@ def _queue(state: ClusterQueueState) -> object:
     """The spec, and what of the line is not in the workloads."""
     line, hold = state.pending, state.hold
     parked = sorted(_shape(bucket.shape) for bucket in line.buckets.values() if bucket.parked) if line.parked else []
-    held = None if hold is None else (sorted(hold.usage.items()), hold.flavors, sorted(hold.victims))
+    held = None if hold is None else (sorted(hold.usage.items()), hold.flavors)
     sticky = None if line.sticky is None else line.sticky.workload.uid
     return (state.name, state.leaf.spec, sticky, held, parked)
 

@@ -2,13 +2,14 @@
 
 from itertools import islice
 
-from extender.engine import explain, ledger, views
+from extender.engine import explain, views
 from extender.engine.check import violations
 from extender.engine.cycle import Cycle, CycleReport, Entry, Outcome
 from extender.engine.digest import Digest
 from extender.engine.fork import fork
 from extender.engine.hierarchy import Charge, Tree
 from extender.engine.preemption.candidates import Victim
+from extender.engine.promises import Promises
 from extender.engine.protection import may_preempt
 from extender.engine.queues import Pending
 from extender.engine.state import ClusterQueueState, Hold
@@ -42,6 +43,7 @@ class _Pass:
         self._effects: list[EngineEffect | None] = []
         self._admitted: dict[WorkloadUid, int] = {}
         self._taken_back: set[WorkloadUid] = set()
+        self._voided: set[WorkloadUid] = set()
 
     def admit(self, effect: Admit) -> None:
         """Somebody gets in."""
@@ -60,6 +62,14 @@ class _Pass:
         self._taken_back.add(uid)
         self._effects[place] = None
         return True
+
+    def void(self, uid: WorkloadUid) -> None:
+        """The room held for *uid* is of no use to it."""
+        self._voided.add(uid)
+
+    def may_hold(self, uid: WorkloadUid, *, anew: bool) -> bool:
+        """Whether room may be held for *uid*: not again in a pass that found it useless, unless it evicts *anew*."""
+        return anew or uid not in self._voided
 
     def effects(self) -> tuple[EngineEffect, ...]:
         """What is to be done, in the order of decision."""
@@ -137,8 +147,9 @@ class Engine:
             world.awake.pop(tree, None)
             return
         holders = [world.states[name] for name in sorted(tree.holders)] if tree.holders else []
-        cycle = Cycle(number=self._cycle, policy=world.policy, flavors=world.flavors, holders=holders)
-        kept = self._keep(cycle, holders)
+        promises = Promises(holders, tree.leaving if world.policy.hold_for_preemptor else {})
+        cycle = Cycle(number=self._cycle, policy=world.policy, flavors=world.flavors, promises=promises)
+        kept = self._keep(cycle, holders, log)
         owners = {entry.state for entry in kept}
         entries = kept + [cycle.nominate(state, head) for state, head in heads if state not in owners]
         moved = False
@@ -154,8 +165,12 @@ class Engine:
             log.report.preempted.extend(
                 (victim.charge.workload.uid, entry.key[2], victim.reason.value) for entry, victim in cycle.evictions
             )
-        tree.reserved = [(cell.fr, amount, entry.key[2]) for entry, cell, amount in cycle.reserved]
         moved = self._settle_outcomes(tree, cycle, entries, log) or moved
+        tree.reserved = [(cell.fr, amount, entry.key[2]) for entry, cell, amount in cycle.reserved]
+        for name in tree.holders:
+            hold = world.states[name].hold
+            assert hold is not None
+            tree.reserved += [(fr, amount, hold.pending.key[2]) for fr, amount in hold.usage.items()]
         if moved:
             tree.seen.clear()
         elif self._known(tree, entries):
@@ -169,7 +184,7 @@ class Engine:
                 moved = True
                 self._preempt(entry, victim, log)
         for entry in entries:
-            if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle):
+            if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle, log):
                 moved = True
         return moved
 
@@ -199,12 +214,14 @@ class Engine:
                 self._world.drop_hold(state)
         return found
 
-    def _keep(self, cycle: Cycle, holders: list[ClusterQueueState]) -> list[Entry]:
+    def _keep(self, cycle: Cycle, holders: list[ClusterQueueState], log: _Pass) -> list[Entry]:
         """The heads that still can use the room held for them; the other holds are void."""
         kept = []
         for state in holders:
             entry = cycle.keep(state)
             if entry is None:
+                assert state.hold is not None
+                log.void(state.hold.pending.key[2])
                 self._world.drop_hold(state)
             else:
                 kept.append(entry)
@@ -234,13 +251,12 @@ class Engine:
     def _evict(
         self, charge: Charge, preemptor: WorkloadUid | None, why: EvictionReason, message: str, log: _Pass
     ) -> None:
-        charge.evicting = charge.evicted = True
+        charge.evicting = True
         charge.preemptor = preemptor
-        self._world.touched[charge.workload.uid] = None
-        ledger.rerank(charge)
+        self._world.rerank(charge)
         log.evict(Evict(charge.workload.uid, preemptor, why, message))
 
-    def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle) -> bool:
+    def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle, log: _Pass) -> bool:
         """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""
         pending, state, outcome = entry.pending, entry.state, entry.outcome
         self._world.touched[entry.key[2]] = None
@@ -249,7 +265,7 @@ class Engine:
         pending.progress_cycle = self._cycle
         pending.progress_generation = state.leaf.generation
         if outcome is Outcome.PENDING_PREEMPTION:
-            self._await(entry, cycle)
+            self._await(entry, cycle, log)
             return False
         pending.victims = {}
         if state.hold is not None:
@@ -261,20 +277,18 @@ class Engine:
         tree.parked[state.name] = None
         return True
 
-    def _await(self, entry: Entry, cycle: Cycle) -> None:
+    def _await(self, entry: Entry, cycle: Cycle, log: _Pass) -> None:
         """It waits for victims to leave: first in its line, and with its room held, as the policy says."""
         state, pending = entry.state, entry.pending
         if not state.strict or self.policy.hold_for_preemptor:
             state.pending.sticky = pending
         others = {**cycle.gone, **cycle.promises.leaving} if entry.waits else {}
-        going = {uid: charge.leaf for uid, charge in others.items()}
+        going = [victim.charge for victim in entry.victims] or [*others.values()]
         if state.hold is None or not entry.waits:
-            own = {victim.charge.workload.uid: victim.charge.leaf for victim in entry.victims}
-            pending.victims = own or going
-        if self.policy.hold_for_preemptor:
+            pending.victims = {charge.workload.uid: charge.leaf for charge in going}
+        if self.policy.hold_for_preemptor and log.may_hold(entry.key[2], anew=bool(entry.victims)):
             usage = {cell.fr: amount for cell, amount in entry.assignment.usage.items()}
-            victims = {**pending.victims, **going}
-            self._world.set_hold(state, Hold(pending, usage=usage, flavors=entry.flavors(), victims=victims))
+            self._world.set_hold(state, Hold(pending, usage=usage, flavors=entry.flavors()))
 
     # -- answers -----------------------------------------------------------------------------------------------
 

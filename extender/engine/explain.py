@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from extender.engine.flavors import Choice, GroupPlan, Plan, PodSetPlan
-from extender.engine.hierarchy import Cell, Tree
+from extender.engine.hierarchy import Cell
 from extender.engine.ledger import available
 from extender.engine.queues import Pending
 from extender.engine.state import ClusterQueueState
@@ -208,9 +208,7 @@ def _held(state: ClusterQueueState, pending: Pending, plan: Plan) -> Reason | No
     }
     for fr, amount, uid in tree.reserved:
         if fr in wanted and uid != pending.workload.uid and amount > 0:
-            return _reserved(tree, fr.resource, fr.flavor, amount, uid)
+            return reason(
+                ReasonCode.RESERVED_FOR_PREEMPTOR, amount=amount, resource=fr.resource, flavor=fr.flavor, preemptor=uid
+            )
     return None
-
-
-def _reserved(tree: Tree, resource: str, flavor: str, amount: int, uid: str) -> Reason:
-    return reason(ReasonCode.RESERVED_FOR_PREEMPTOR, amount=amount, resource=resource, flavor=flavor, preemptor=uid)

@@ -34,6 +34,8 @@ class _Fork:
         for leaf, copy in self._leaves.items():
             copy.charges = {uid: made.charges[uid] for uid in leaf.charges}
             copy.ranked = [(key, made.charges[charge.workload.uid]) for key, charge in leaf.ranked]
+        for tree, twin in self._trees.items():
+            twin.leaving = {uid: made.charges[uid] for uid in tree.leaving}
         for uid, pending in world.pending.items():
             made.pending[uid] = self._copy_pending(pending)
         for name, state in world.states.items():
@@ -109,8 +111,7 @@ class _Fork:
         hold = state.hold
         if hold is not None:
             pending = self._pending[hold.pending]
-            victims = {uid: self._leaves[leaf] for uid, leaf in hold.victims.items() if leaf in self._leaves}
-            made.hold = Hold(pending, usage=dict(hold.usage), flavors=hold.flavors, victims=victims)
+            made.hold = Hold(pending, usage=dict(hold.usage), flavors=hold.flavors)
         return made
 
     def _line(self, line: PendingQueue) -> PendingQueue:

@@ -179,10 +179,10 @@ class Tree:
     """A root with everything below it; ``cyclic`` ones have no usable root and decide nothing.
 
     ``ready`` names the active leaves that may have a head, ``parked`` those with parked workloads, ``holders`` those
-    that keep room for a preemptor. ``seen`` are the states of the heads since something last moved, by which the cycle
-    knows that going on is pointless. ``reserved`` is what the last cycle kept for heads that found no victims,
-    ``keepers`` are the cells that keep quota from others.
-    ``excused``: facts, not decisions, may have taken it above its quota.
+    that keep room for a preemptor, ``leaving`` the charges that were told to stop. ``seen`` are the states of the heads
+    since something last moved, by which the cycle knows that going on is pointless. ``reserved`` is what the last cycle
+    kept for others, and for whom; ``keepers`` are the cells that keep quota from others. ``excused``: facts, not
+    decisions, may have taken it above its quota.
     """
 
     __slots__ = (
@@ -191,6 +191,7 @@ class Tree:
         "holders",
         "keepers",
         "leaves",
+        "leaving",
         "members",
         "parked",
         "ready",
@@ -212,6 +213,7 @@ class Tree:
         self.holders: dict[ClusterQueueName, None] = {}
         self.reserved: list[tuple[FlavorResource, int, WorkloadUid]] = []
         self.keepers: dict[FlavorResource, list[Cell]] = {}
+        self.leaving: dict[WorkloadUid, Charge] = {}
         self.seen: set[tuple[object, ...]] = set()
 
     @property

@@ -5,6 +5,8 @@ line by something other than quota. A tree is *awake* while another cycle may ch
 Source: ordering specification, sections 1, 4 and 6; quota specification, sections 6 and 8.
 """
 
+from itertools import takewhile
+
 from extender.engine import ledger
 from extender.engine.hierarchy import Charge, Hierarchy, Leaf, Tree
 from extender.engine.matching import selects
@@ -53,8 +55,11 @@ class Places:
         self.charges[uid] = charge
         self.touched[uid] = None
         ledger.charge(charge)
-        if not charge.assumed and charge.leaf.tree is not None:
-            charge.leaf.tree.excused = True
+        tree = charge.leaf.tree
+        if tree is not None and not charge.assumed:
+            tree.excused = True
+        if tree is not None and charge.evicted:
+            tree.leaving[uid] = charge
         if self.drained(charge) is not None:
             self.drains[uid] = None
 
@@ -75,6 +80,8 @@ class Places:
         self.touched[uid] = None
         self.drains.pop(uid, None)
         ledger.release(charge)
+        if charge.leaf.tree is not None:
+            charge.leaf.tree.leaving.pop(uid, None)
         self.wake(charge.leaf)
         self._sweep(self.states[ClusterQueueName(charge.leaf.name)])
 
@@ -179,6 +186,18 @@ class Places:
 
     # -- trees -------------------------------------------------------------------------------------------------
 
+    def rerank(self, charge: Charge) -> None:
+        """Its record, or whether it was told to stop, changed."""
+        uid = charge.workload.uid
+        self.touched[uid] = None
+        charge.evicted = charge.evicting or charge.workload.evicted
+        ledger.rerank(charge)
+        tree = charge.leaf.tree
+        if tree is not None and charge.evicted:
+            tree.leaving[uid] = charge
+        elif tree is not None:
+            tree.leaving.pop(uid, None)
+
     def take_back(self, charge: Charge) -> None:
         """An assumed admission comes to nothing: the workload waits again."""
         self.release(charge)
@@ -250,6 +269,7 @@ class Places:
                 state = self.states[ClusterQueueName(leaf.name)]
                 state.renew()
                 state.pending.wake()
+                tree.leaving.update(leaving_of(leaf))
                 if leaf.active and state.pending.active:
                     tree.ready[state.name] = None
                 if state.hold is not None and leaf.active and all(fr in leaf.cells for fr in state.hold.usage):
@@ -292,3 +312,8 @@ def flavors_of(spec: ClusterQueue | None) -> list[FlavorName]:
     """The flavors that *spec* lists, each once, in its order."""
     groups = () if spec is None else spec.resource_groups
     return list(dict.fromkeys(flavor.flavor for group in groups for flavor in group.flavors))
+
+
+def leaving_of(leaf: Leaf) -> dict[WorkloadUid, Charge]:
+    """The charges of *leaf* that were told to stop: they are ranked first."""
+    return {charge.workload.uid: charge for _, charge in takewhile(lambda ranked: ranked[1].evicted, leaf.ranked)}

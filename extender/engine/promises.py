@@ -8,7 +8,7 @@ This goes beyond the reference, which gives freed room to whoever comes first (A
 views are the ledger itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from extender.engine.hierarchy import Cell, Charge
@@ -20,21 +20,19 @@ Amounts = list[tuple[Cell, int]]
 
 
 class Promises:
-    """The holds of one tree during one cycle, and what the cycle itself promises."""
+    """The holds of one tree during one cycle, who is *leaving* it, and what the cycle itself promises."""
 
-    def __init__(self, holders: Iterable[ClusterQueueState]) -> None:
-        self.leaving: dict[WorkloadUid, Charge] = {}
+    def __init__(self, holders: Iterable[ClusterQueueState], leaving: Mapping[WorkloadUid, Charge]) -> None:
+        self.leaving = dict(leaving)
         self.made: Amounts = []
         self._rest: dict[ClusterQueueState, Amounts] = {}
         self._covered: dict[ClusterQueueState, Amounts] = {}
         pool: dict[FlavorResource, int] = {}
+        for charge in self.leaving.values():
+            for cell, amount in charge.usage:
+                pool[cell.fr] = pool.get(cell.fr, 0) + amount
         for state in holders:
             assert state.hold is not None
-            for charge in state.hold.leaving():
-                if charge.workload.uid not in self.leaving:
-                    self.leaving[charge.workload.uid] = charge
-                    for cell, amount in charge.usage:
-                        pool[cell.fr] = pool.get(cell.fr, 0) + amount
             self._split(state, state.hold, pool)
             add_all(self._rest[state])
 

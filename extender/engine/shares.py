@@ -33,7 +33,7 @@ ZERO = Share(endless=False, value=0.0)
 
 
 def share(node: Node) -> tuple[bool, Share]:
-    """Whether *node* borrows at all, and its share. A root has none, nor has anybody where edges run in a circle: (False, zero).
+    """Whether *node* borrows at all, and its share: (False, zero) for a root, and where edges run in a circle.
 
     Cost: O(flavor-resources of the node).
     """

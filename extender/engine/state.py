@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from extender.engine.flavors import Plan, Scan, make_plan
-from extender.engine.hierarchy import Charge, Leaf
+from extender.engine.hierarchy import Leaf
 from extender.engine.queues import Pending, PendingQueue, Progress, Shape
-from extender.model.names import ClusterQueueName, FlavorName, FlavorResource, WorkloadUid
+from extender.model.names import ClusterQueueName, FlavorName, FlavorResource
 from extender.model.policy import Policy
 from extender.model.quota import QueueingStrategy, ResourceFlavor
 
@@ -13,30 +13,17 @@ _PLANS_MAX = 4096
 
 
 class Hold:
-    """Room kept for a waiting preemptor: what it was assigned, by flavor-resource, and whose leaving makes the room.
+    """Room kept for a waiting preemptor: what it was assigned, by flavor-resource.
 
     ``flavors`` are those it was assigned, per pod set and resource group.
     """
 
-    __slots__ = ("flavors", "pending", "usage", "victims")
+    __slots__ = ("flavors", "pending", "usage")
 
-    def __init__(
-        self,
-        pending: Pending,
-        *,
-        usage: dict[FlavorResource, int],
-        flavors: list[list[FlavorName]],
-        victims: dict[WorkloadUid, Leaf],
-    ) -> None:
+    def __init__(self, pending: Pending, *, usage: dict[FlavorResource, int], flavors: list[list[FlavorName]]) -> None:
         self.pending = pending
         self.usage = usage
         self.flavors = flavors
-        self.victims = victims
-
-    def leaving(self) -> list[Charge]:
-        """The victims that have not left yet."""
-        charges = (leaf.charges.get(uid) for uid, leaf in self.victims.items())
-        return [charge for charge in charges if charge is not None and charge.evicted]
 
 
 class ClusterQueueState:

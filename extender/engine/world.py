@@ -3,7 +3,6 @@
 Source: ordering specification, section 6; quota specification, sections 2, 7 and 8.
 """
 
-from extender.engine import ledger
 from extender.engine.hierarchy import Cell, Charge, Leaf
 from extender.engine.places import Places, flavors_of
 from extender.model.events import (
@@ -186,7 +185,7 @@ class World(Places):
             self._wait(workload)
         elif charge.assumed:
             charge.workload = workload
-            ledger.rerank(charge)
+            self.rerank(charge)
         else:
             self.release(charge)
             self._wait(workload)
@@ -198,8 +197,10 @@ class World(Places):
                 charge.assumed = False
                 charge.workload = workload
                 charge.admission = admission
-                charge.evicted = charge.evicting or workload.evicted
-                ledger.rerank(charge)
+                cheaper = workload.priority < charge.key[1]
+                self.rerank(charge)
+                if cheaper:  # somebody may take it now
+                    self.wake(charge.leaf)
                 return
             evicting, preemptor = charge.evicting, charge.preemptor
             self.release(charge)
@@ -253,10 +254,8 @@ class World(Places):
     def _eviction_refused(self, uid: WorkloadUid) -> None:
         charge = self.charges.get(uid)
         if charge is not None and charge.evicting:
-            self.touched[uid] = None
             charge.evicting, charge.preemptor = False, None
-            charge.evicted = charge.workload.evicted
-            ledger.rerank(charge)
+            self.rerank(charge)
             if self.drained(charge) is not None:
                 self.drains[uid] = None
             self.wake(charge.leaf)

@@ -269,6 +269,19 @@ def test_a_victim_that_queues_again_waits_in_its_old_place():
     assert lab.admitted() == ["low"]
 
 
+def test_a_running_workload_that_becomes_less_important_may_be_taken():
+    lab = Lab("q 2 within=lower")
+    lab.runs("r", "q", 2, priority=5)
+    lab.waits("w", "q", 2, priority=1)
+
+    assert lab.decide() == ()
+
+    lab.records["r"] = msgspec.structs.replace(lab.records["r"], priority=0)
+    lab.apply(WorkloadSeen(lab.records["r"]))
+
+    assert lab.victims() == {"r": "InClusterQueue"}
+
+
 # -- queues ----------------------------------------------------------------------------------------------------
 
 

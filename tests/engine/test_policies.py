@@ -59,6 +59,17 @@ def test_freed_room_goes_to_the_preemptor():
     assert lab.admitted() == ["owner"]
 
 
+def test_a_rival_is_told_for_whom_room_is_held():
+    lab = Lab("K 1\n  a 4 reclaim=any\n  b 0\n  c 0")
+    lab.runs("low", "b", 3)
+    lab.waits("owner", "a", 4)
+    lab.decide()
+    lab.waits("rival", "c", 2)
+
+    assert lab.decide() == ()
+    assert lab.why("rival") == "4 gpu of f is held for owner, which goes first"
+
+
 def test_in_the_reference_a_rival_takes_it():
     lab = Lab("K 4\n  a 0 reclaim=any preempting_borrow=any\n  b 0\n  c 0", REFERENCE)
     lab.runs("low", "b", 4)
@@ -187,6 +198,20 @@ def test_the_hold_ends_when_quota_is_cut():
 
     assert lab.admitted() == ["rival"]
     assert lab.code("owner") == "ExceedsMaxQuota"
+
+
+def test_a_quota_cut_while_victims_leave_costs_as_few_more_as_it_must():
+    lab = Lab("K 1\n  q 5 within=lower")
+    for name in ("r1", "r2", "r3", "r4", "r5", "r6"):
+        lab.runs(name, "q", 1)
+    lab.waits("owner", "q", 2, priority=1)
+    first = lab.victims()
+    lab.draw("K 0\n  q 5 within=lower")
+    second = lab.victims()
+    lab.gone(*first, *second)
+
+    assert (len(first), len(second)) == (2, 1)
+    assert lab.admitted() == ["owner"]
 
 
 def test_the_hold_ends_when_its_flavor_goes():
