@@ -26,6 +26,8 @@ from extender.certs.sources import FileSource, SecretSource, Source
 from extender.clock import DatedClock
 from extender.driver import Driver
 from extender.engine.engine import Engine
+from extender.jobs.placement import JobPlacement
+from extender.jobs.shelf import Shelf
 from extender.kube import resources
 from extender.kube.client import ApiClient, PatchType
 from extender.kube.config import find_config
@@ -36,9 +38,9 @@ from extender.model.effects import Effect
 from extender.model.errors import ExtenderError, TransientError
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
-from extender.pods.books import Books
 from extender.pods.placement import Placement
 from extender.serve.extender import Extender
+from extender.serve.jobs import JobWebhook
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
 from extender.serve.webhook import Webhook
@@ -143,7 +145,8 @@ class App:
         self._clock = DatedClock()
         self._watchdog = Watchdog()
         self._metrics.watch_loop(lag_s=self._watchdog.lag_s, held_s=self._watchdog.held_s)
-        self._books = Books()
+        kinds = settings.kinds()
+        self._books = Shelf(kinds)
         self._engine = Engine(settings.policy())
         self._leader = Leader(
             client,
@@ -173,7 +176,7 @@ class App:
         )
         self._watchers = {
             resource.name: Watcher(client, resource, self._driver.take, report=_report)
-            for resource in resources.everything(version)
+            for resource in (*resources.everything(version), *resources.jobs(kinds))
         }
         self._contexts = {
             "extender": server_context(client_ca_file=settings.tls.client_ca_file),
@@ -200,16 +203,21 @@ class App:
         )
 
     def _make_server(self) -> Server:
-        extender = Extender(_SyncedPlacement(Placement(self._books, self._engine), self._unsynced))
+        extender = Extender(_SyncedPlacement(JobPlacement(self._books, self._engine), self._unsynced))
         writer = f"system:serviceaccount:{self._namespace}:{self._settings.service_account}"
         webhook = Webhook(self._books, writer=writer)
+        jobs = JobWebhook(self._books, self._settings.kinds())
         return Server(
             extender={
                 "/scheduler/filter": extender.filter,
                 "/scheduler/prioritize": extender.prioritize,
                 "/scheduler/preempt": extender.preempt,
             },
-            webhooks={"/webhooks/mutate-pods": webhook.mutate, "/webhooks/validate-pods": webhook.validate},
+            webhooks={
+                "/webhooks/mutate-pods": webhook.mutate,
+                "/webhooks/validate-pods": webhook.validate,
+                "/webhooks/mutate-jobs": jobs.mutate,
+            },
             health=self,
             metrics=self._metrics,
             body_max=BODY_BYTES_MAX,

@@ -20,6 +20,7 @@ from extender.model.events import (
     WorkloadGone,
     WorkloadSeen,
 )
+from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, StartJob, StopJob, SuspendJob
 from extender.model.names import WorkloadUid
 from extender.pods.books import Books
 from extender.pods.conditions import Conditions
@@ -128,6 +129,10 @@ class Driver:
             case EvictPod(namespace=namespace, name=name):
                 log.warning("eviction_refused", namespace=namespace, pod=name, cause=cause)
                 for told in self.books.refuse_eviction(effect, cause):
+                    self._tell(told)
+            case StartJob() | StopJob() | SuspendJob() | GrowJob() | ResetStart() | ReleaseJob():
+                log.warning("job_write_refused", effect=type(effect).__name__, job=effect.ref.name, cause=cause)
+                for told in self.books.refuse_job(effect, cause):
                     self._tell(told)
             case SetQueueStatus():
                 self._statuses.forget(effect)

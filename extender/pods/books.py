@@ -122,6 +122,10 @@ class Books(Records):
             told += self.tell_again(write.workload)
         return told
 
+    def refuse_job(self, write: JobAct | SetJobCondition, cause: str) -> list[EngineEvent]:
+        """A write about a Job was not carried out: for the book of Jobs, where there is one."""
+        return []
+
     def evict(self, evict: Evict) -> list[PodEffect]:
         """The writes that stop a workload: one eviction per pod that is not leaving already.
 
