@@ -36,6 +36,7 @@ from extender.kube.watch import Watcher
 from extender.kube.writer import Outcome, Writer
 from extender.model.effects import Effect
 from extender.model.errors import ExtenderError, TransientError
+from extender.model.names import Namespace
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 from extender.pods.placement import Placement
@@ -147,6 +148,7 @@ class App:
         self._metrics.watch_loop(lag_s=self._watchdog.lag_s, held_s=self._watchdog.held_s)
         kinds = settings.kinds()
         self._books = Shelf(kinds)
+        self._books.exclude(Namespace(self._namespace))
         self._engine = Engine(settings.policy())
         self._leader = Leader(
             client,
@@ -173,6 +175,7 @@ class App:
             submit=self._writer.submit,
             clock_ms=self._clock,
             meter=self._metrics,
+            times=settings.times(),
         )
         self._watchers = {
             resource.name: Watcher(client, resource, self._driver.take, report=_report)

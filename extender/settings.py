@@ -13,8 +13,10 @@ from extender.jobs.kinds import KindRow, kinds_of
 from extender.model.errors import UserError
 from extender.model.jobs import Kind
 from extender.model.policy import FairSharingStrategy, Policy
+from extender.pods.timers import ReadyTimes, Times
 
 FILE_BYTES_MAX = 1 << 20
+BACKOFF_S_MAX = 86_400
 API_VERSION = "config.cohort-extender.io/v1alpha1"
 KIND = "Configuration"
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m|h)")
@@ -75,6 +77,25 @@ class Jobs(_Section, frozen=True):
     kinds: tuple[KindRow, ...] = ()
 
 
+class RequeuingStrategy(_Section, frozen=True):
+    """How what timed out is put back: after base, 2 · base, 4 · base … seconds, at most max; limit None: for ever."""
+
+    backoff_base_seconds: int = 60
+    backoff_max_seconds: int = 3600
+    backoff_limit_count: int | None = None
+
+
+class WaitForPodsReady(_Section, frozen=True):
+    """Turns on that admitted workloads have to become ready (ADR 0051).
+
+    ``recovery_timeout`` empty: as ``timeout``; zero: who was ready once may be unready for ever.
+    """
+
+    timeout: str = "30m"
+    recovery_timeout: str = ""
+    requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+
+
 class Settings(_Section, frozen=True):
     """Everything that can be set."""
 
@@ -90,10 +111,26 @@ class Settings(_Section, frozen=True):
     service_account: str = "cohort-extender"
     drain: str = "15s"
     jobs: Jobs = Jobs()
+    pod_group_timeout: str = "5m"
+    wait_for_pods_ready: WaitForPodsReady | None = None
 
     def policy(self) -> Policy:
         """The engine's policy that these settings ask for."""
         return Policy(fair_sharing=self.fair_sharing.preemption_strategies if self.fair_sharing else ())
+
+    def times(self) -> Times:
+        """What is timed. Raises: UserError, when a duration cannot be read."""
+        waits, ready = self.wait_for_pods_ready, None
+        if waits is not None:
+            again = waits.requeuing_strategy
+            ready = ReadyTimes(
+                timeout_ms=_milliseconds(waits.timeout),
+                recovery_ms=_milliseconds(waits.recovery_timeout or waits.timeout),
+                backoff_base_ms=again.backoff_base_seconds * 1000,
+                backoff_max_ms=again.backoff_max_seconds * 1000,
+                limit=again.backoff_limit_count,
+            )
+        return Times(group_ms=_milliseconds(self.pod_group_timeout), ready=ready)
 
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds that can be queued. Raises: UserError, naming the field of a row that is wrong."""
@@ -128,6 +165,35 @@ def seconds(duration: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def _milliseconds(duration: str) -> int:
+    return round(seconds(duration) * 1000)
+
+
+def _check_times(settings: Settings) -> None:
+    """Raises: UserError, naming the key."""
+    try:
+        seconds(settings.pod_group_timeout)
+    except UserError as error:
+        raise error.inside("podGroupTimeout") from error
+    waits = settings.wait_for_pods_ready
+    if waits is None:
+        return
+    for name, duration in (("timeout", waits.timeout), ("recoveryTimeout", waits.recovery_timeout or waits.timeout)):
+        try:
+            length_s = seconds(duration)
+        except UserError as error:
+            raise error.inside(f"waitForPodsReady.{name}") from error
+        if name == "timeout" and not length_s:
+            raise UserError("waitForPodsReady.timeout must be above 0; leave the section out to turn it off")
+    again = waits.requeuing_strategy
+    if not 0 <= again.backoff_base_seconds <= again.backoff_max_seconds <= BACKOFF_S_MAX:
+        raise UserError(
+            f"waitForPodsReady.requeuingStrategy needs 0 <= backoffBaseSeconds <= backoffMaxSeconds <= {BACKOFF_S_MAX}"
+        )
+    if again.backoff_limit_count is not None and again.backoff_limit_count < 0:
+        raise UserError("waitForPodsReady.requeuingStrategy.backoffLimitCount must be 0 or more")
+
+
 def _check(settings: Settings, path: str) -> None:
     if (settings.api_version, settings.kind) != (API_VERSION, KIND):
         raise UserError(f"{path}: must be kind {KIND} of {API_VERSION}")
@@ -143,6 +209,7 @@ def _check(settings: Settings, path: str) -> None:
             raise UserError(f"{path}: ports.{name} must be from 0 to 65535")
     try:
         settings.kinds()
+        _check_times(settings)
         seconds(settings.drain)
         election = settings.leader_election
         duration, deadline, retry = map(

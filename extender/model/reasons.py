@@ -92,6 +92,11 @@ _SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NOT_EVALUATED: "not yet evaluated",
 }
 
+_LASTING: dict[ReasonCode, str] = {
+    ReasonCode.BEHIND_STRICT_HEAD: "StrictFIFO: behind {head} in ClusterQueue {cluster_queue}",
+    ReasonCode.BEHIND_PRIORITY: "others of priority {priority} or more go first",
+}
+
 _AMOUNTS = frozenset({"amount", "borrowed", "idle", "limit", "max", "need", "nominal", "quota", "short", "used"})
 
 
@@ -101,8 +106,11 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     code: ReasonCode
     fields: tuple[tuple[str, Field], ...] = ()
 
-    def sentence(self) -> str:
-        """The reason as one sentence; amounts as people write them, by the unit of the field ``resource``."""
+    def sentence(self, *, lasting: bool = False) -> str:
+        """The reason as one sentence; amounts as people write them, by the unit of the field ``resource``.
+
+        *lasting*: without the place in line, which is another one after every admission.
+        """
         fields = dict(self.fields)
         resource = ResourceName(str(fields.get("resource", "")))
         for name, value in fields.items():
@@ -111,7 +119,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
                     fields[name] = format_amount(value, resource)
                 elif name == "position":
                     fields[name] = _ordinal(value)
-        return _SENTENCES[self.code].format(**fields)
+        template = _LASTING.get(self.code, _SENTENCES[self.code]) if lasting else _SENTENCES[self.code]
+        return template.format(**fields)
 
 
 def _ordinal(number: int) -> str:

@@ -159,12 +159,13 @@ class Books(Records):
         for uid, pod in list(self._strays.items()):
             if uid not in self._uncounted:
                 del self._strays[uid]
+                self._adopting[uid] = pod
                 writes.append(AdoptPod(uid, pod.namespace, pod.name, pod.resource_version))
         return writes
 
     def adopt_again(self, uid: PodUid) -> list[EngineEvent]:
         """Taking that pod in has failed: it is tried again, if it still is to be taken in."""
-        pod = self._native.get(uid) or self._pods.get(uid)
+        pod = self._adopting.get(uid) or self._native.get(uid) or self._pods.get(uid)
         return self._pod_seen(pod) if pod is not None else []
 
     # --- time ---

@@ -1,11 +1,15 @@
-"""When to write on a pod why it waits: often enough to be true, seldom enough never to be a storm.
+"""When to write on a pod why it waits, and how much: often enough to be true, seldom enough never to be a storm.
 
 The first reason of a workload, and one that needs an edit by its owner, are due at once; another code when it has held
-for 5 s; the same code with other numbers after 10 minutes. Only the newest reason of a workload is kept, and a token
-bucket bounds the writes a second whatever happens. Source: planning specification, section 1, "No write storm".
+for 5 s; the same code after 10 minutes, if a number has moved by a quarter. Place in line is never written. Of each
+LocalQueue the first 20 workloads are its *voices*, whose numbers are kept current; the others are written once per
+code, those like a voice as "same as" it. Whatever happens a token bucket bounds the writes, one token a pod.
+Source: planning specification, section 1, "No write storm".
 """
 
 import heapq
+from collections.abc import Hashable
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,6 +18,9 @@ from extender.model.reasons import Reason, ReasonCode
 
 CODE_HELD_MS = 5_000
 NUMBERS_MS = 600_000
+CHANGE_MIN = 0.25
+"""How much of itself a number must move by to be worth a write."""
+VOICES_MAX = 20
 WRITES_PER_S = 5
 BURST = 20
 
@@ -26,17 +33,52 @@ NEEDS_AN_EDIT = frozenset(
         ReasonCode.RESOURCE_NOT_COVERED,
         ReasonCode.NO_MATCHING_FLAVOR,
         ReasonCode.EXCEEDS_MAX_QUOTA,
+        ReasonCode.EXCESS_POD,
+        ReasonCode.UNCOUNTED,
     }
 )
+_MOVES = frozenset(
+    {
+        ReasonCode.VICTIMS_LEAVING,
+        ReasonCode.RESERVED_FOR_PREEMPTOR,
+        ReasonCode.CHURN_BUDGET,
+        ReasonCode.QUOTA_USED,
+        ReasonCode.BORROWING_LIMIT,
+        ReasonCode.LENDING_LIMIT,
+        ReasonCode.COHORT_EXHAUSTED,
+        ReasonCode.GANG_INCOMPLETE,
+    }
+)
+"""Codes whose numbers go on moving after they were written: the sentence says of when it is."""
+_PLACE = frozenset({"position", "ahead"})
+
+
+class Like(msgspec.Struct, frozen=True):
+    """What decides who speaks for whom: the LocalQueue, the name to call it by, and what makes others like it."""
+
+    queue: str
+    name: str
+    shape: Hashable = None
+
+
+class Saying(msgspec.Struct, frozen=True):
+    """What to write. ``why`` None: it is admitted. ``first``: its code is new. ``refresh``: the first pod is enough."""
+
+    uid: WorkloadUid
+    why: Reason | None
+    same_as: str = ""
+    first: bool = True
+    refresh: bool = False
 
 
 class _Entry(msgspec.Struct):
     current: Reason | None
     since_ms: int
+    like: Like
     due_ms: int | None = None
     written: Reason | None = None
     written_ms: int = 0
-    is_written: bool = False
+    code: ReasonCode | None = None
 
 
 class Conditions:
@@ -45,65 +87,108 @@ class Conditions:
     def __init__(self) -> None:
         self._entries: dict[WorkloadUid, _Entry] = {}
         self._due: list[tuple[int, WorkloadUid]] = []
+        self._voices: dict[str, dict[WorkloadUid, None]] = {}
         self._tokens: float = BURST
         self._refilled_ms: int | None = None
 
-    def note(self, uid: WorkloadUid, why: Reason | None, now_ms: int) -> None:
-        """*why* holds from now on; None: admitted. An admission is written only if a reason was."""
+    def note(
+        self, uid: WorkloadUid, why: Reason | None, now_ms: int, *, like: Like | None = None, shown: str = ""
+    ) -> None:
+        """*why* holds from now on; None: admitted, which is written only where a reason was.
+
+        *shown* is the code that the condition carries already, as the watch shows it: after a restart nothing is said
+        twice, and a reason that an admission left behind is set right.
+        """
         entry = self._entries.get(uid)
+        if why is None and not shown and (entry is None or entry.code is None):
+            self.drop(uid)
+            return
         if entry is None:
-            if why is None:
-                return
-            entry = self._entries[uid] = _Entry(why, now_ms)
+            entry = self._entries[uid] = _Entry(why, now_ms, like or Like("", ""))
+            if why is not None and shown == why.code:
+                entry.written, entry.written_ms, entry.code = why, now_ms, why.code
+                self._speaks(uid, entry)
         elif entry.current == why:
             return
         elif _code(entry.current) != _code(why):
             entry.since_ms = now_ms
-        entry.current = why
-        if why is None and not entry.is_written:
-            del self._entries[uid]
-            return
+        entry.current, entry.like = why, like or entry.like
         self._plan(uid, entry, now_ms)
 
     def _plan(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> None:
-        if entry.is_written and entry.written == entry.current:
-            entry.due_ms = None
-            return
-        if not entry.is_written or entry.current is None or entry.current.code in NEEDS_AN_EDIT:
-            due_ms = now_ms
-        elif _code(entry.written) != entry.current.code:
-            due_ms = entry.since_ms + CODE_HELD_MS
-        else:
+        current = entry.current
+        if current is not None and entry.code == current.code:
+            if not (self._speaks(uid, entry) and _moved(entry.written, current)):
+                entry.due_ms = None
+                return
             due_ms = entry.written_ms + NUMBERS_MS
+        elif entry.code is None or current is None or current.code in NEEDS_AN_EDIT:
+            due_ms = now_ms
+        else:
+            due_ms = entry.since_ms + CODE_HELD_MS
         entry.due_ms = due_ms
         heapq.heappush(self._due, (due_ms, uid))
 
     def drop(self, uid: WorkloadUid) -> None:
-        """The workload is gone."""
-        self._entries.pop(uid, None)
+        """The workload is gone, or there is nothing more to say about it."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            voices = self._voices.get(entry.like.queue, {})
+            voices.pop(uid, None)
+            if not voices:
+                self._voices.pop(entry.like.queue, None)
 
-    def due(self, now_ms: int) -> list[tuple[WorkloadUid, Reason | None]]:
-        """What to write now, at most what the token bucket allows."""
+    def due(self, now_ms: int) -> list[Saying]:
+        """What to write now, at most what the token bucket allows; one token each, see ``spend``."""
         self._refill(now_ms)
-        found: list[tuple[WorkloadUid, Reason | None]] = []
+        found: list[Saying] = []
         while self._tokens >= 1 and self._due and self._due[0][0] <= now_ms:
             due_ms, uid = heapq.heappop(self._due)
             entry = self._entries.get(uid)
             if entry is None or entry.due_ms != due_ms:
                 continue  # superseded by a later note
             self._tokens -= 1
-            found.append((uid, entry.current))
-            entry.due_ms, entry.written, entry.written_ms, entry.is_written = None, entry.current, now_ms, True
-            if entry.current is None:
-                del self._entries[uid]
+            found.append(self._say(uid, entry, now_ms))
         return found
+
+    def _say(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> Saying:
+        why, code = entry.current, entry.code
+        if why is None:
+            self.drop(uid)
+            return Saying(uid, None)
+        first = code != why.code
+        same_as = "" if why.code in NEEDS_AN_EDIT or self._speaks(uid, entry) else self._voice_like(entry)
+        entry.due_ms, entry.written, entry.written_ms, entry.code = None, why, now_ms, why.code
+        return Saying(uid, why, same_as=same_as, first=first, refresh=not first)
+
+    def spend(self, tokens: int) -> None:
+        """More was written than one pod: what is due next waits for it."""
+        self._tokens -= tokens
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When ``due`` is worth asking again; None if nothing waits to be written."""
         if not self._due:
             return None
-        refill_ms = 0 if self._tokens >= 1 else 1000 // WRITES_PER_S
+        refill_ms = 0 if self._tokens >= 1 else int((1 - self._tokens) * 1000 / WRITES_PER_S)
         return max(self._due[0][0], now_ms + refill_ms)
+
+    def _speaks(self, uid: WorkloadUid, entry: _Entry) -> bool:
+        """Whether it is one of its queue's voices, as it becomes while there is room."""
+        voices = self._voices.setdefault(entry.like.queue, {})
+        if uid in voices:
+            return True
+        if len(voices) >= VOICES_MAX:
+            return False
+        voices[uid] = None
+        return True
+
+    def _voice_like(self, entry: _Entry) -> str:
+        """The name of the voice that says the same for a workload like this one, empty if none does."""
+        for uid in self._voices.get(entry.like.queue, ()):
+            voice = self._entries[uid]
+            if voice.current == entry.current and voice.like.shape == entry.like.shape:
+                return voice.like.name
+        return ""
 
     def _refill(self, now_ms: int) -> None:
         if self._refilled_ms is not None:
@@ -112,5 +197,26 @@ class Conditions:
         self._refilled_ms = now_ms
 
 
+def text(why: Reason, now_ms: int, *, same_as: str = "") -> str:
+    """The message of the condition: one sentence, without place in line, with the time where numbers move."""
+    when = datetime.fromtimestamp(now_ms // 1000, UTC)
+    said = f"{why.sentence(lasting=True)}{f' (as of {when:%H:%M} UTC)' if why.code in _MOVES else ''}"
+    return f"same as {same_as}: {said}" if same_as else said
+
+
 def _code(why: Reason | None) -> ReasonCode | None:
     return why.code if why else None
+
+
+def _moved(written: Reason | None, current: Reason) -> bool:
+    """Whether what was written is far enough from what holds, place in line aside."""
+    if written is None:
+        return True
+    before, now = dict(written.fields), dict(current.fields)
+    for name, value in now.items():
+        old = before.get(name)
+        if name in _PLACE or value == old:
+            continue
+        if not (isinstance(value, int) and isinstance(old, int)) or abs(value - old) >= CHANGE_MIN * max(abs(old), 1):
+            return True
+    return False

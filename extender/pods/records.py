@@ -77,6 +77,7 @@ class Records:
         self._assumed: dict[PodUid, str] = {}
         self._outdated: dict[PodUid, tuple[UngatePod, str]] = {}
         self._strays: dict[PodUid, Pod] = {}
+        self._adopting: dict[PodUid, Pod] = {}
         self._uncounted: dict[PodUid, None] = {}
 
     @property
@@ -175,6 +176,7 @@ class Records:
         if seen.namespace in self._excluded:
             return []
         pod = self._resolved(seen)
+        self._adopting.pop(pod.uid, None)
         if pod.managed:
             self._strays.pop(pod.uid, None)
         if not self._belongs(pod):
@@ -231,6 +233,7 @@ class Records:
 
     def _pod_gone(self, uid: PodUid) -> list[EngineEvent]:
         self._strays.pop(uid, None)
+        self._adopting.pop(uid, None)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return []

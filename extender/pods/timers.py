@@ -189,11 +189,9 @@ class Timers:
         self._retries[key] = at_ms
         heapq.heappush(self._heap, (at_ms, What.RETRY, key))
 
-    def failed(self, key: str, now_ms: int) -> int:
-        """Something failed once more: when RETRY is due, after 1 s, 2 s and so on to 30 s."""
-        at_ms = now_ms + min(RETRY_MIN_MS << min(self.count(key), 10), RETRY_MAX_MS)
-        self.retry_at(key, at_ms)
-        return at_ms
+    def delay_ms(self, key: str) -> int:
+        """*key* has failed once more: how long to wait before it is tried again, 1 s, 2 s and so on to 30 s."""
+        return min(RETRY_MIN_MS << min(self.count(key), 10), RETRY_MAX_MS)
 
     def count(self, key: str) -> int:
         """Count one more of *key*; how many there were before."""
@@ -206,7 +204,6 @@ class Timers:
     def succeeded(self, key: str) -> None:
         """Count from the beginning again."""
         self._counts.pop(key, None)
-        self._retries.pop(key, None)
 
     def backoff_ms(self, attempt: int) -> int:
         """How long to wait before *attempt*, the first being 1. Follows: pods specification, section 8."""

@@ -4,32 +4,52 @@ import pytest
 
 from extender.model.names import WorkloadUid
 from extender.model.reasons import ReasonCode, reason
-from extender.pods.conditions import BURST, CODE_HELD_MS, NUMBERS_MS, WRITES_PER_S, Conditions
+from extender.pods.conditions import (
+    BURST,
+    CODE_HELD_MS,
+    NUMBERS_MS,
+    VOICES_MAX,
+    WRITES_PER_S,
+    Conditions,
+    Like,
+    text,
+)
 
 UID = WorkloadUid("w")
 MISSING = reason(ReasonCode.QUEUE_NOT_FOUND, queue="q", namespace="n")
+NOON_MS = 12 * 3_600_000
 
 
 def used(short: int):
-    return reason(ReasonCode.QUOTA_USED, cluster_queue="cq", used=8, nominal=8, resource="gpu", flavor="f", short=short)
+    return reason(
+        ReasonCode.QUOTA_USED, cluster_queue="cq", used=80, nominal=80, resource="gpu", flavor="f", short=short
+    )
 
 
 LEAVING = reason(ReasonCode.VICTIMS_LEAVING, left=1, victims=1)
+
+
+def behind(position: int):
+    return reason(ReasonCode.BEHIND_STRICT_HEAD, position=position, cluster_queue="cq", head="first")
+
+
+def said(conditions: Conditions, now_ms: int):
+    return [(saying.uid, saying.why) for saying in conditions.due(now_ms)]
 
 
 def test_the_first_reason_is_due_at_once_and_once():
     conditions = Conditions()
     conditions.note(UID, used(1), 0)
 
-    assert conditions.due(0) == [(UID, used(1))]
-    assert conditions.due(10_000_000) == []
+    assert said(conditions, 0) == [(UID, used(1))]
+    assert said(conditions, 10_000_000) == []
 
 
 @pytest.mark.parametrize(
     ("second", "at"),
     [
         pytest.param(LEAVING, CODE_HELD_MS, id="another code when it has held"),
-        pytest.param(used(2), NUMBERS_MS, id="other numbers after long"),
+        pytest.param(used(20), NUMBERS_MS, id="other numbers after long"),
         pytest.param(MISSING, 0, id="an edit is needed: at once"),
     ],
 )
@@ -39,8 +59,24 @@ def test_a_later_reason_is_due(second, at):
     conditions.due(0)
     conditions.note(UID, second, 0)
 
-    assert conditions.due(at - 1) == []
-    assert conditions.due(at) == [(UID, second)]
+    assert said(conditions, at - 1) == []
+    assert said(conditions, at) == [(UID, second)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(used(80), used(81), id="numbers that hardly move"),
+        pytest.param(behind(9), behind(2), id="a place in line"),
+    ],
+)
+def test_what_is_not_worth_a_write(first, second):
+    conditions = Conditions()
+    conditions.note(UID, first, 0)
+    conditions.due(0)
+    conditions.note(UID, second, 0)
+
+    assert conditions.due(10 * NUMBERS_MS) == []
 
 
 def test_a_reason_that_comes_and_goes_is_not_written():
@@ -56,12 +92,20 @@ def test_a_reason_that_comes_and_goes_is_not_written():
 def test_an_admission_is_written_only_where_a_reason_stands():
     conditions = Conditions()
     conditions.note(UID, None, 0)
-    assert conditions.due(0) == []
+    assert said(conditions, 0) == []
 
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.note(UID, None, 1)
-    assert conditions.due(1) == [(UID, None)]
+    assert said(conditions, 1) == [(UID, None)]
+
+
+def test_an_admission_is_written_where_the_watch_shows_an_old_reason():
+    conditions = Conditions()
+    conditions.note(UID, None, 0, shown="QuotaUsed")
+
+    assert said(conditions, 0) == [(UID, None)]
+    assert said(conditions, 10_000) == []
 
 
 def test_an_admission_before_the_reason_was_written_saves_the_write():
@@ -69,7 +113,16 @@ def test_an_admission_before_the_reason_was_written_saves_the_write():
     conditions.note(UID, used(1), 0)
     conditions.note(UID, None, 0)
 
+    assert said(conditions, 10_000) == []
+
+
+def test_after_a_restart_nothing_is_said_twice():
+    conditions = Conditions()
+    conditions.note(UID, used(1), 0, shown="QuotaUsed")
     assert conditions.due(10_000) == []
+
+    conditions.note(UID, LEAVING, 20_000)
+    assert said(conditions, 20_000 + CODE_HELD_MS) == [(UID, LEAVING)]
 
 
 def test_a_workload_that_is_gone_is_not_written():
@@ -88,3 +141,75 @@ def test_writes_a_second_are_bounded():
     assert len(conditions.due(0)) == BURST
     assert len(conditions.due(1000)) == WRITES_PER_S
     assert conditions.next_due_ms(1000) == 1200
+
+
+def test_a_group_of_many_pods_uses_as_many_tokens():
+    conditions = Conditions()
+    for number in range(3):
+        conditions.note(WorkloadUid(f"w{number}"), used(1), 0)
+    conditions.due(0)
+    conditions.spend(2 * BURST)
+    conditions.note(UID, used(1), 0)
+
+    assert conditions.due(1000) == []
+    assert said(conditions, 10_000) == [(UID, used(1))]
+
+
+@pytest.fixture
+def crowd():
+    """Twice as many like workloads of one queue as it has voices, all written once."""
+    conditions = Conditions()
+    sayings = []
+    for number in range(2 * VOICES_MAX):
+        like = Like("research/training", f"research/train-{number}", "one gpu")
+        conditions.note(WorkloadUid(f"w{number}"), used(1), number, like=like)
+        sayings += conditions.due(1000 * number)
+    return conditions, sayings
+
+
+def test_like_workloads_say_the_same_as_the_first_ones_of_their_queue(crowd):
+    _, sayings = crowd
+
+    assert [saying.same_as for saying in sayings] == [""] * VOICES_MAX + ["research/train-0"] * VOICES_MAX
+
+
+def test_only_voices_are_kept_current(crowd):
+    conditions, _ = crowd
+    for number in range(2 * VOICES_MAX):
+        conditions.note(WorkloadUid(f"w{number}"), used(50), 100_000)
+    later = [saying for second in range(60) for saying in conditions.due(100_000 + NUMBERS_MS + 1000 * second)]
+
+    assert [saying.uid for saying in later] == [f"w{number}" for number in range(VOICES_MAX)]
+    assert all(saying.refresh for saying in later)
+
+
+def test_another_speaks_when_a_voice_has_gone(crowd):
+    conditions, _ = crowd
+    conditions.drop(WorkloadUid("w0"))
+    conditions.note(WorkloadUid("w30"), used(50), 100_000)
+
+    (saying,) = conditions.due(100_000 + NUMBERS_MS)
+    assert (saying.uid, saying.same_as) == ("w30", "")
+
+
+def test_who_needs_an_edit_is_told_in_full(crowd):
+    conditions, _ = crowd
+    conditions.note(UID, MISSING, 100_000, like=Like("research/training", "research/odd", "one gpu"))
+
+    (saying,) = conditions.due(100_000)
+    assert (saying.same_as, saying.first) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("why", "same_as", "want"),
+    [
+        pytest.param(MISSING, "", "no LocalQueue q in namespace n", id="a word that stays true"),
+        pytest.param(LEAVING, "", f"{LEAVING.sentence()} (as of 12:00 UTC)", id="numbers of a moment"),
+        pytest.param(behind(7), "", "StrictFIFO: behind first in ClusterQueue cq", id="no place in line"),
+        pytest.param(
+            behind(7), "n/w", "same as n/w: StrictFIFO: behind first in ClusterQueue cq", id="like another one"
+        ),
+    ],
+)
+def test_the_message(why, same_as, want):
+    assert text(why, NOON_MS, same_as=same_as) == want

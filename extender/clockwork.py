@@ -1,0 +1,204 @@
+"""What time does: it ends back-offs, repeats what was refused, and stops what was slow or ran long enough.
+
+``pods.timers`` knows when, this module what. A write that the API server does not accept is not repeated at once, since
+it would be refused again: its pod waits for 1 s, 2 s and so on to 30 s, and says so.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from extender.model.effects import AdoptPod, Effect, EvictionReason, EvictPod, UngatePod
+from extender.model.events import EngineEvent
+from extender.model.names import PodUid, WorkloadUid
+from extender.model.reasons import Reason, ReasonCode, reason
+from extender.pods.books import Books
+from extender.pods.holds import Hold, lineage
+from extender.pods.timers import Due, Timers, Times, What
+from extender.teller import Teller
+
+REFUSED = ("invalid", "expired")
+"""How the causes of writes begin that would be refused again."""
+CAUSE_LENGTH_MAX = 120
+ABSENT_MS = 60_000
+"""A group that was stopped for good and has had no pod for so long is another group when it comes back."""
+_HOLD, _ADOPT, _EVICT, _LIFT, _READY = "hold:", "adopt:", "evict:", "lift:", "ready:"
+
+
+class Clockwork:
+    """Timers with their consequences.
+
+    ``tell`` gives a fact to the engine, ``submit`` an effect to the writer, ``stopped`` says who was told to stop
+    and why.
+    """
+
+    def __init__(
+        self,
+        *,
+        books: Books,
+        teller: Teller,
+        times: Times,
+        tell: Callable[[EngineEvent], None],
+        submit: Callable[[Effect], None],
+        stopped: Callable[[WorkloadUid, EvictionReason, str], None],
+    ) -> None:
+        self._books = books
+        self._teller = teller
+        self._timers = Timers(times)
+        self._tell = tell
+        self._submit = submit
+        self._stopped = stopped
+        self._refused: dict[str, tuple[EvictPod, str]] = {}
+
+    def take(self, now_ms: int) -> None:
+        """Note what has changed about workloads that have deadlines."""
+        moved, self._books.moved = self._books.moved, {}
+        for uid in moved:
+            clocked = self._books.clocked(uid)
+            self._timers.note(uid, clocked)
+            if clocked is None:
+                hold = self._books.holds.get(uid)
+                if hold is not None and hold.endless:
+                    self._timers.retry_at(_LIFT + uid, now_ms + ABSENT_MS)
+            elif self._timers.times.ready is not None and clocked.admitted_ms is not None and clocked.ready:
+                for pod in self._books.pods_of(uid)[:1]:
+                    self._timers.succeeded(_READY + lineage(uid, pod))
+
+    def next_due_ms(self) -> int | None:
+        """When something comes due, None if nothing does by itself."""
+        return self._timers.next_due_ms()
+
+    def pass_time(self, now_ms: int) -> None:
+        """Do what has come due."""
+        for due in self._timers.due(now_ms):
+            if due.what is What.RETRY:
+                self._retry(due.key)
+            else:
+                self._expire(due, now_ms)
+
+    # --- writes ---
+
+    def done(self, effect: Effect) -> None:
+        """A write was carried out."""
+        match effect:
+            case UngatePod(uid=uid) | EvictPod(uid=uid) | AdoptPod(uid=uid):
+                self._timers.succeeded(uid)
+            case _:
+                pass
+
+    def refused(self, effect: UngatePod | EvictPod | AdoptPod, cause: str, now_ms: int) -> None:
+        """A write was not carried out. What would be refused again waits a little."""
+        again = cause.startswith(REFUSED)
+        match effect:
+            case UngatePod():
+                if again:
+                    self._rest(effect, cause, now_ms)
+                self._give(self._books.refuse(effect, cause))
+            case EvictPod():
+                if cause.startswith("invalid"):
+                    self._refused[_EVICT + effect.uid] = (effect, cause)
+                    self._timers.retry_at(_EVICT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
+                else:
+                    self._give(self._books.refuse_eviction(effect, cause))
+            case AdoptPod():
+                if again:
+                    self._timers.retry_at(_ADOPT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
+
+    def _rest(self, effect: UngatePod, cause: str, now_ms: int) -> None:
+        at_ms = now_ms + self._timers.delay_ms(effect.uid)
+        why = reason(ReasonCode.WRITE_RETRY, status=cause[:CAUSE_LENGTH_MAX])
+        for key in dict.fromkeys((str(effect.uid), str(effect.workload))):
+            self._give(self._books.hold(key, Hold(why)))
+            self._timers.retry_at(_HOLD + key, at_ms)
+
+    def give_up(self) -> None:
+        """Somebody else leads: what was put off is told now."""
+        refused, self._refused = self._refused, {}
+        for effect, cause in refused.values():
+            self._give(self._books.refuse_eviction(effect, cause))
+
+    def _retry(self, key: str) -> None:
+        kind, _, rest = key.partition(":")
+        match kind + ":":
+            case "hold:":
+                self._give(self._books.release(rest))
+            case "adopt:":
+                self._give(self._books.adopt_again(PodUid(rest)))
+            case "evict:" if key in self._refused:
+                self._give(self._books.refuse_eviction(*self._refused.pop(key)))
+            case "lift:" if self._books.clocked(WorkloadUid(rest)) is None:
+                self._give(self._books.release(rest))
+            case _:
+                pass
+
+    def _give(self, events: Iterable[EngineEvent]) -> None:
+        for event in events:
+            self._tell(event)
+
+    # --- deadlines ---
+
+    def _expire(self, due: Due, now_ms: int) -> None:
+        uid = WorkloadUid(due.key)
+        match due.what:
+            case What.GROUP_INCOMPLETE:
+                self._incomplete(uid)
+            case What.NOT_STARTED | What.NOT_RECOVERED:
+                self._time_out(uid, due.what, now_ms)
+            case What.RAN_TOO_LONG:
+                self._ran_too_long(uid)
+            case _:
+                pass
+
+    def _incomplete(self, uid: WorkloadUid) -> None:
+        minutes = self._timers.times.group_ms / 60_000
+        pods = self._books.pods_of(uid)
+        if pods:
+            said = f"{len(pods)} of {pods[0].group_total} pods of group {pods[0].group} exist"
+            text = f"{said}, and no other has come for {minutes:g} min; it holds no quota and waits on"
+            self._teller.warn(uid, "PodGroupTimeout", text)
+
+    def _time_out(self, uid: WorkloadUid, what: What, now_ms: int) -> None:
+        ready, pods = self._timers.times.ready, self._books.pods_of(uid)
+        if ready is None or not pods:
+            return
+        key = lineage(uid, pods[0])
+        attempt = 1 + self._timers.count(_READY + key)
+        limit_s = (ready.timeout_ms if what is What.NOT_STARTED else ready.recovery_ms) / 1000
+        again = "again " if what is What.NOT_RECOVERED else ""
+        cause = f"its pods were not {again}ready within {limit_s:g} s"
+        for_good = ready.limit is not None and attempt > ready.limit
+        why: Reason
+        if for_good:
+            by = f"waitForPodsReady after {attempt} attempts (backoffLimitCount {ready.limit}): {cause}"
+            why, code = reason(ReasonCode.DEACTIVATED, by=by), EvictionReason.REQUEUING_LIMIT_EXCEEDED
+        else:
+            until_ms = now_ms + self._timers.backoff_ms(attempt)
+            why = reason(ReasonCode.BACK_OFF, attempt=attempt + 1, until=_time(until_ms), cause=cause)
+            code = EvictionReason.PODS_READY_TIMEOUT
+            self._timers.retry_at(_HOLD + key, until_ms)
+        self._stop(uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})")
+        if key != uid or pods[0].group:
+            self._give(self._books.hold(key, Hold(why, 0 if pods[0].group else now_ms, endless=for_good)))
+
+    def _ran_too_long(self, uid: WorkloadUid) -> None:
+        pods = self._books.pods_of(uid)
+        if not pods:
+            return
+        limit_s = max(pod.run_s_max for pod in pods)
+        said = f"its maximum execution time of {limit_s} s is over"
+        self._stop(uid, EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, said)
+        if pods[0].group:  # a pod on its own is followed by another one with a time of its own
+            by = f"its maximum execution time of {limit_s} s; delete the group's pods to start over"
+            self._give(self._books.hold(uid, Hold(reason(ReasonCode.DEACTIVATED, by=by), endless=True)))
+
+    def _stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> None:
+        events, writes = self._books.stop(uid, why, message)
+        if writes:
+            self._stopped(uid, why, message)
+        for write in writes:
+            self._submit(write)
+        self._give(events)
+        self._teller.evicted(writes, f"EvictedDueTo{why}")
+
+
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%H:%M:%S} UTC"
