@@ -38,6 +38,21 @@ class Meter:
     def leading(self, leads: bool) -> None:
         """Whether this replica writes."""
 
+    def pending(self, cluster_queue: str, *, active: int, inadmissible: int) -> None:
+        """How many wait."""
+
+    def active(self, cluster_queue: str, count: int) -> None:
+        """How many hold quota."""
+
+    def usage(self, cluster_queue: str, flavor: str, resource: str, amount: float) -> None:
+        """Quota in use."""
+
+    def share(self, cluster_queue: str, weighted_share: float) -> None:
+        """The weighted share."""
+
+    def forget(self, cluster_queue: str) -> None:
+        """The ClusterQueue is gone."""
+
 
 class Witness(Driver):
     """The shipped driver; its decisions are shown to a witness before they are carried out."""
@@ -72,6 +87,8 @@ class Write:
 
 class Replica:
     """Engine, books, driver, their watches and their writes."""
+
+    driver_type: type[Witness] = Witness
 
     def __init__(self, name: str, *, api: Api, policy: Policy, rng: Random, clock: Callable[[], int]) -> None:
         self.name = name
@@ -109,7 +126,9 @@ class Replica:
 
     def make_driver(self) -> Witness:
         """The driver of this process."""
-        return Witness(engine=self.engine, books=self.books, submit=self.submit, clock_ms=self.clock, meter=Meter())
+        return self.driver_type(
+            engine=self.engine, books=self.books, submit=self.submit, clock_ms=self.clock, meter=Meter()
+        )
 
     def submit(self, effect: Effect) -> None:
         """Take an effect over from the driver; how long it is under way is the story's affair."""

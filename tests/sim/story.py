@@ -52,6 +52,7 @@ class Story:
             self._listen(replica)
         self.leader: Replica | None = self.replicas[0]
         self.heir: Replica | None = None
+        self.heir_is_blind = False
         self.tolerated = checks.Tolerance()
         self.faults = True
         self.evictions = 0
@@ -199,6 +200,8 @@ class Story:
     def _deliver(self) -> None:
         for replica in self.replicas:
             for kind in KINDS:
+                if kind == "pod" and replica is self.heir and self.heir_is_blind:
+                    continue
                 stream = replica.streams[kind]
                 if stream.broken and self.rng.random() < 0.3:
                     replica.relist(kind)
@@ -231,6 +234,7 @@ class Story:
         old.driver.lead(False)
         self.leader = None
         self.heir = self.rng.choice(self.replicas)
+        self.heir_is_blind = self.rng.random() < 0.5  # its watch shows nothing until it leads
         for write in old.writes:
             write.zombie = isinstance(write.effect, UngatePod) and self.rng.random() < 0.05
 
