@@ -168,7 +168,9 @@ class Lab(Installation):
 
     async def state(self, replica: Replica) -> Object:
         """What it says of itself; empty when it does not answer."""
-        return await self._get_json(f"{replica.url}/debug/dump")
+        status, text = await self.probe(replica, "/debug/dump")
+        found: Object = orjson.loads(text) if status == 200 else {}
+        return found
 
     async def leads(self, replica: Replica) -> bool:
         """Whether it may write."""
@@ -187,19 +189,22 @@ class Lab(Installation):
 
     async def is_ready(self, replica: Replica) -> bool:
         """Whether it is ready for requests."""
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            assert self._session is not None
-            async with self._session.get(f"{replica.url}/readyz") as answer:
-                return answer.status == 200
-        return False
+        status, _ = await self.probe(replica, "/readyz")
+        return status == 200
 
-    async def _get_json(self, url: str) -> Object:
+    async def ask(self, url: str, body: Object) -> tuple[int, Object]:
+        """POST to a listener of a replica, as the scheduler or the API server would; status and answer."""
+        assert self._session is not None
+        async with self._session.post(url, json=body, ssl=False) as answer:
+            return answer.status, orjson.loads(await answer.read())
+
+    async def probe(self, replica: Replica, path: str) -> tuple[int, str]:
+        """GET from a replica's plain port; 0 while nothing listens there."""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             assert self._session is not None
-            async with self._session.get(url) as answer:
-                found: Object = orjson.loads(await answer.read())
-                return found
-        return {}
+            async with self._session.get(replica.url + path) as answer:
+                return answer.status, await answer.text()
+        return 0, ""
 
     # What a Service does.
 

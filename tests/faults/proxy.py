@@ -29,12 +29,13 @@ READS = ("GET", "HEAD")
 
 @dataclass
 class Call:
-    """One request. ``status`` 0: it has not been answered by the API server (yet)."""
+    """One request. ``status`` 0: it has not been answered by the API server (yet). ``token``: who asks."""
 
     method: str
     path: str
     query: str
     body: bytes
+    token: str = ""
     at_s: float = field(default_factory=time.monotonic)
     status: int = 0
 
@@ -195,7 +196,8 @@ class Proxy:
     # The way there and back.
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        call = Call(request.method, request.path, request.query_string, await request.read())
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        call = Call(request.method, request.path, request.query_string, await request.read(), token)
         try:
             for hook in list(self._hooks):
                 if not await self._meet(hook, call, Point.BEFORE, request):
