@@ -28,7 +28,9 @@ def tracked(*patterns: str) -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-@pytest.mark.parametrize("path", tracked("extender/**/*.py", "extender/*.py", "tests/**/*.py"), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", tracked("extender/**/*.py", "extender/*.py", "tests/**/*.py"), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_a_module_is_one_room(path: Path):
     assert len(path.read_text().splitlines()) <= LINES_MAX
 
