@@ -308,8 +308,6 @@ class Cycle:
         if mode == PREEMPT and not entry.victims and not entry.waits:
             self._reserve_blocked(entry)
             return Outcome.NO_CANDIDATES
-        if mode != Mode.DEFERRED_FIT and self._overlaps(entry):
-            return Outcome.SKIPPED
         if (mode != Mode.DEFERRED_FIT or self.policy.victims_hold_room) and not self._fits(entry):
             return Outcome.SKIPPED
         if mode == FIT and self._fits_now(entry):

@@ -258,17 +258,15 @@ class Hierarchy:
         self._move(leaf, spec.cohort)
         return leaf
 
-    def drop_cluster_queue(self, name: ClusterQueueName) -> Leaf | None:
+    def drop_cluster_queue(self, name: ClusterQueueName) -> None:
         """The object is gone: no quota and no cohort any more; what is charged stays charged.
 
         Outside of every cohort, since after a restart nothing tells which one it was in.
         """
-        leaf = self.leaves.get(name)
-        if leaf is not None:
-            leaf.spec = None
-            leaf.set_quotas(())
-            self._move(leaf, None)
-        return leaf
+        leaf = self.leaves[name]
+        leaf.spec = None
+        leaf.set_quotas(())
+        self._move(leaf, None)
 
     def forget_leaf(self, leaf: Leaf) -> None:
         """Nothing is left of a cluster queue that is gone."""
@@ -289,13 +287,12 @@ class Hierarchy:
 
     def drop_cohort(self, name: CohortName) -> None:
         """The object is gone: quota, limits, weight and parent are lost, children stay while there are any."""
-        node = self.cohorts.get(name)
-        if node is not None and node.explicit:
-            node.explicit = False
-            node.weight = 1.0
-            node.set_quotas(())
-            self._move(node, None)
-            self._sweep(node)
+        node = self.cohorts[name]
+        node.explicit = False
+        node.weight = 1.0
+        node.set_quotas(())
+        self._move(node, None)
+        self._sweep(node)
 
     def _cohort(self, name: CohortName) -> CohortNode:
         found = self.cohorts.get(name)

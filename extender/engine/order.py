@@ -61,17 +61,16 @@ class _Arena:
 
 
 class Tournament:
-    """Picks the contenders of one tree one by one; the ledger may change between picks by what was picked."""
+    """Picks the contenders of one cohort tree one by one; the ledger may change between picks by what was picked."""
 
     def __init__(self, contenders: Sequence[Contender]) -> None:
         self._arenas: dict[CohortNode, _Arena] = {}
-        self._alone = [contender for contender in contenders if contender.leaf.parent is None]
         self._roots: list[_Arena] = []
         children: dict[_Arena, list[_Arena]] = {}
         for contender in contenders:
-            if contender.leaf.parent is not None:
-                arena = self._arena(contender.leaf.parent, children)
-                self._enter(arena, contender.leaf, contender)
+            assert contender.leaf.parent is not None
+            arena = self._arena(contender.leaf.parent, children)
+            self._enter(arena, contender.leaf, contender)
         for root in self._roots:
             self._fill(root, children)
 
@@ -110,7 +109,6 @@ class Tournament:
 
     def __iter__(self) -> Iterator[Contender]:
         """The contenders in order. Each must be dealt with before the next is asked for."""
-        yield from self._alone
         for root in self._roots:
             while root.contests:
                 winner = root.contests[0][1]

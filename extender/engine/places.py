@@ -236,10 +236,11 @@ class Places:
         """Keep room for the head of *state*, or none any more."""
         state.hold = hold
         tree = state.leaf.tree
-        if tree is not None and hold is not None:
-            tree.holders[state.name] = None
-        elif tree is not None:
+        assert tree is not None
+        if hold is None:
             tree.holders.pop(state.name, None)
+        else:
+            tree.holders[state.name] = None
 
     def drop_hold(self, state: ClusterQueueState) -> None:
         """Nothing is kept for *state* any more: others may have it."""

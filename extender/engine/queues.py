@@ -77,15 +77,14 @@ class Bucket:
         self.parked = False
         self.entry: OrderKey | None = None
 
-    def top(self) -> Pending | None:
-        """Its first workload."""
+    def top(self) -> Pending:
+        """Its first workload; a bucket in use has one."""
         heap = self.heap
-        while heap:
+        while True:
             pending = self.members.get(heap[0][2])
             if pending is not None and pending.key is heap[0]:
                 return pending
             heappop(heap)
-        return None
 
 
 class PendingQueue:
@@ -163,15 +162,15 @@ class PendingQueue:
             if bucket.entry is not key:
                 heappop(heap)
                 continue
-            top = bucket.top()
-            if top is None or bucket.parked:
+            if bucket.parked:
                 bucket.entry = None
                 heappop(heap)
-            elif top.key is not key:
-                heappop(heap)
-                self._enter(bucket, top.key)
-            else:
+                continue
+            top = bucket.top()
+            if top.key is key:
                 return top
+            heappop(heap)
+            self._enter(bucket, top.key)
         return None
 
     def park(self, bucket: Bucket) -> None:
@@ -187,9 +186,7 @@ class PendingQueue:
         for bucket in self.buckets.values():
             if bucket.parked:
                 bucket.parked = False
-                top = bucket.top()
-                if top is not None:
-                    self._enter(bucket, top.key)
+                self._enter(bucket, bucket.top().key)
         self.active += self.parked
         self.parked = 0
         return True

@@ -17,7 +17,6 @@ from extender.model.events import (
     FlavorSeen,
     LocalQueueGone,
     LocalQueueSeen,
-    NamespaceGone,
     NamespaceSeen,
     QuotaEvent,
     WorkloadGone,
@@ -74,7 +73,7 @@ class World(Places):
                 self._local_queue_gone(event.key)
             case NamespaceSeen():
                 self._namespace_changed(event.name, event.labels)
-            case NamespaceGone():
+            case _:
                 self._namespace_changed(event.name, None)
 
     def _cluster_queue_seen(self, spec: ClusterQueue) -> None:
