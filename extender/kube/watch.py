@@ -17,7 +17,7 @@ from extender.kube.resources import Resource
 from extender.model.errors import ExtenderError, Gone, UserError
 from extender.model.events import Event
 
-SLICE_S: Final = 0.002
+SLICE_S: Final = 0.001
 SLICE_ITEMS_MAX: Final = 100
 STREAM_MIN_S: Final = 300
 STREAM_MAX_S: Final = 600
@@ -214,7 +214,7 @@ class Watcher:
             self._report(self.resource.name, "")
 
     async def _in_slices(self, step: Callable[[T], list[Event]], things: list[T]) -> None:
-        """Take *things* one by one; hand over and let others run every 2 ms. Facts before an error are kept."""
+        """Take *things* one by one; hand over and let others run every ms. Facts before an error are kept."""
         facts: list[Event] = []
         began_s, count = time.perf_counter(), 0
         for thing in things:

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from tests.bench._floor import create_namespace, in_flight
+from tests.bench._floor import in_flight
 from tests.bench._machine import Figures, cpu_s, rss_mb
 from tests.bench._plan import Plan
 from tests.bench._raw import Raw
@@ -60,9 +60,8 @@ async def metrics(installation: Installation) -> str:
         return await answer.text()
 
 
-async def create_queues(rig: Rig, raw: Raw, plan: Plan, *, namespace: str) -> None:
-    """The namespace, flavor, priorities and queues of *plan*."""
-    await create_namespace(rig, namespace)
+async def create_queues(raw: Raw, plan: Plan, *, namespace: str) -> None:
+    """The flavor, priorities and queues of *plan*, with LocalQueues of the same names in *namespace*."""
     await raw.must("POST", f"{KUEUE}/resourceflavors", orjson.dumps(_object("ResourceFlavor", FLAVOR, spec={})))
     for kind in plan.classes.values():
         body = {**_object("WorkloadPriorityClass", kind.name), "value": kind.priority}

@@ -51,7 +51,8 @@ async def run(load: Plan, asked: argparse.Namespace) -> Result:
             floor = await _floor.measure(rig, raw, count=asked.floor_requests)
             settings = {} if asked.fair else {"fairSharing": None}
             installation = await install(rig, settings={**settings, "logLevel": "warning"}, overlay=asked.overlay)
-            await create_queues(rig, raw, load, namespace=NAMESPACE)
+            await _floor.create_namespace(rig, NAMESPACE)
+            await create_queues(raw, load, namespace=NAMESPACE)
             if asked.scheduler:
                 await rig.start_scheduler(await installation._scheduler_config())
             else:  # nothing for them to do here, as in the reference's own test
