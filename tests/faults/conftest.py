@@ -14,10 +14,16 @@ from tests.faults.auditor import Auditor
 from tests.faults.lab import Lab, lab
 
 
+@pytest.fixture(scope="module")
+def lab_class() -> type[Lab]:
+    """What kind of lab the tests of a module want."""
+    return Lab
+
+
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
-    """Two replicas on a control plane; the module's ``SETTINGS`` are added to the configuration."""
-    async with lab(settings=getattr(request.module, "SETTINGS", None)) as made:
+async def installed(request: pytest.FixtureRequest, lab_class: type[Lab]) -> AsyncIterator[Lab]:
+    """Two replicas on a control plane."""
+    async with lab(lab_class) as made:
         running = request.config.stash[RIGS]
         running.append(made.rig)
         yield made

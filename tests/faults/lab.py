@@ -87,8 +87,8 @@ def pod(name: str, **annotations: str) -> Object:
 class Lab(Installation):
     """The installation with a proxy before each replica's API server, and a front before their own listeners."""
 
-    def __init__(self, rig: Rig, *, settings: dict[str, Any] | None = None) -> None:
-        super().__init__(rig, settings=settings)
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig)
         self.proxies: dict[str, Proxy] = {}
         self._ready: dict[str, bool] = {}
         self._fronts = {
@@ -273,10 +273,10 @@ def _serving(rig: Rig) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def lab(*, settings: dict[str, Any] | None = None) -> AsyncIterator[Lab]:
+async def lab(kind: type[Lab] = Lab) -> AsyncIterator[Lab]:
     """A rig with two replicas, installed and ready."""
     async with Rig(nodes=POOLS, scheduler=False) as rig:
-        made = Lab(rig, settings=settings)
+        made = kind(rig)
         try:
             await made.open()
             yield made
