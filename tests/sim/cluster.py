@@ -87,7 +87,7 @@ class Cluster:
         rng = self.rng
         self.resources = (CPU, GPU) if rng.random() < 0.4 else (CPU,)
         self.flavors = [FlavorName(name) for name in "abc"[: rng.randint(1, 3)]]
-        self.cohorts = [CohortName(f"team{n}") for n in range(rng.randint(0, 4))]
+        self.cohorts = [CohortName(f"team{n}") for n in range(rng.choice((0, 1, 1, 2, 3, 4)))]
         self.queues = [ClusterQueueName(f"q{n}") for n in range(rng.randint(2, 5))]
         self.api.put("namespace", NAMESPACE, NAMESPACE)
         for name, value in (("low", -10), ("high", 100)):
@@ -114,7 +114,7 @@ class Cluster:
 
     def _quota(self, *, limits: bool, most: int, resource: ResourceName) -> Quota:
         rng, unit = self.rng, UNIT[resource]
-        nominal = rng.randint(0, most)
+        nominal = rng.choice((0, *range(1, most + 1), *range(2, most + 1)))
         borrow = rng.randint(0, 4) * unit if limits and rng.random() < 0.3 else None
         lend = rng.randint(0, nominal) * unit if limits and rng.random() < 0.3 else None
         return Quota(nominal * unit, borrow, lend)
@@ -151,10 +151,13 @@ class Cluster:
         """Create or replace a ClusterQueue."""
         rng = self.rng
         cohort = rng.choice([*self.cohorts, self.cohorts[0]]) if self.cohorts and rng.random() < 0.9 else None
-        reclaim = rng.choice((PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY))
+        reclaim = rng.choice(
+            (PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY, PreemptionPolicy.ANY)
+        )
         can_borrow = reclaim != PreemptionPolicy.NEVER and rng.random() < 0.3
         within = (
             PreemptionPolicy.NEVER,
+            PreemptionPolicy.LOWER_PRIORITY,
             PreemptionPolicy.LOWER_PRIORITY,
             PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
         )
@@ -162,7 +165,7 @@ class Cluster:
             name,
             cohort=cohort,
             resource_groups=self.groups(limits=cohort is not None, most=8),
-            strategy=rng.choice((QueueingStrategy.BEST_EFFORT_FIFO, QueueingStrategy.STRICT_FIFO)),
+            strategy=QueueingStrategy.STRICT_FIFO if rng.random() < 0.3 else QueueingStrategy.BEST_EFFORT_FIFO,
             namespace_selector=Selector(),
             fungibility=Fungibility(
                 next_when_borrowing=rng.random() < 0.3,
@@ -199,7 +202,7 @@ class Cluster:
         grouped = rng.random() < 0.25
         parallel = rng.randint(2, 4) if grouped else rng.choice((1, 1, 2, 3))
         requests = tuple(
-            sorted((res, rng.choice((1, 1, 2, 3, 5)) * UNIT[res]) for res in self.resources if rng.random() < 0.8)
+            sorted((res, rng.choice((1, 1, 1, 2, 2, 3, 5)) * UNIT[res]) for res in self.resources if rng.random() < 0.8)
         )
         self.owners[name] = Owner(
             name,
@@ -207,15 +210,15 @@ class Cluster:
             parallel=parallel,
             wanted=parallel if grouped else parallel * rng.choice((1, 2)),
             requests=requests or ((CPU, 1000),),
-            priority=rng.choice((0, 0, 0, 1, 2)),
-            priority_class=rng.choice(("", "", "", "low", "high")),
-            run_ms=rng.choice((300, 1_000, 5_000, 60_000)),
+            priority=rng.choice((0, 0, 0, 0, 1, 2, 3)),
+            priority_class=rng.choice(("",) * 8 + ("low", "high")),
+            run_ms=rng.choice((1_000, 5_000, 20_000, 60_000)),
             group=name if grouped else "",
             group_min=rng.randint(1, parallel) if grouped and rng.random() < 0.2 else 0,
             hasty=rng.random() < 0.7,
             stray=not grouped and rng.random() < 0.1,
-            selector=(_label(rng.choice(self.flavors)),) if rng.random() < 0.15 else (),
-            tolerations=(TOLERATION,) if rng.random() < 0.5 else (),
+            selector=(_label(rng.choice(self.flavors)),) if rng.random() < 0.1 else (),
+            tolerations=(TOLERATION,) if rng.random() < 0.8 else (),
         )
 
     def pods_of(self, owner: str) -> list[Pod]:

@@ -90,7 +90,7 @@ class Story:
     def step(self) -> None:
         """Something happens, some of it is seen, some of it is decided, some of it is written."""
         rng = self.rng
-        self.now_ms += rng.choice((0, 1, 20, 200, 200, 1_000, 5_000))
+        self.now_ms += rng.choice((0, 1, 20, 200, 200, 500, 500, 1_000, 3_000))
         self._happen()
         self.cluster.reconcile(self.now_ms)
         self._deliver()
@@ -119,7 +119,7 @@ class Story:
                 self._tamper,
                 lambda: None,
             ),
-            weights=(24, 6, 4, 2, 2, 2, 1, 4, 1, 1, 1, 30),
+            weights=(36, 6, 3, 1, 1, 1, 0.5, 3, 1, 1, 1, 20),
         )[0]
         happening()
 
@@ -160,7 +160,7 @@ class Story:
 
     def _stop_something(self) -> None:
         name = self.rng.choice(self.cluster.queues)
-        stop = self.rng.choice((StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN))
+        stop = self.rng.choice((StopPolicy.NONE, StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN))
         if self.rng.random() < 0.6:
             queue = self.cluster.queue(name)
             if queue is not None:
@@ -172,7 +172,8 @@ class Story:
             self.api.put("local", LocalQueueKey(NAMESPACE, local.name), local)
 
     def _flavor_comes_or_goes(self) -> None:
-        flavor = self.rng.choice([*self.cluster.flavors, ANY])
+        missing = [flavor for flavor in [*self.cluster.flavors, ANY] if flavor not in self.api.objects["flavor"]]
+        flavor = self.rng.choice(missing or [*self.cluster.flavors, ANY])
         if flavor in self.api.objects["flavor"]:
             self.tell(f"flavor {flavor} is deleted")
             self.api.delete("flavor", flavor)
