@@ -62,20 +62,21 @@ async def metrics(installation: Installation) -> str:
 
 async def create_queues(raw: Raw, plan: Plan, *, namespace: str) -> None:
     """The flavor, priorities and queues of *plan*, with LocalQueues of the same names in *namespace*."""
-    await raw.must("POST", f"{KUEUE}/resourceflavors", orjson.dumps(_object("ResourceFlavor", FLAVOR, spec={})))
+    await raw.must("POST", f"{KUEUE}/resourceflavors", orjson.dumps(object_of("ResourceFlavor", FLAVOR, spec={})))
     for kind in plan.classes.values():
-        body = {**_object("WorkloadPriorityClass", kind.name), "value": kind.priority}
+        body = {**object_of("WorkloadPriorityClass", kind.name), "value": kind.priority}
         await raw.must("POST", f"{KUEUE}/workloadpriorityclasses", orjson.dumps(body))
-    cluster_queues = [orjson.dumps(_object("ClusterQueue", one.name, spec=_spec(one))) for one in plan.queues]
+    cluster_queues = [orjson.dumps(object_of("ClusterQueue", one.name, spec=_spec(one))) for one in plan.queues]
     local_queues = [
-        orjson.dumps(_object("LocalQueue", one.name, spec={"clusterQueue": one.name})) for one in plan.queues
+        orjson.dumps(object_of("LocalQueue", one.name, spec={"clusterQueue": one.name})) for one in plan.queues
     ]
     path = f"{KUEUE}/namespaces/{namespace}/localqueues"
     await in_flight(len(plan.queues), lambda n: raw.must("POST", f"{KUEUE}/clusterqueues", cluster_queues[n]))
     await in_flight(len(plan.queues), lambda n: raw.must("POST", path, local_queues[n]))
 
 
-def _object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+def object_of(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    """One of Kueue's objects."""
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **fields}
 
 
