@@ -281,8 +281,10 @@ class Cycle:
         else:
             order = classical(entries)
         for entry in sorted(kept, key=lambda entry: entry.key):
-            self.promises.lift(entry.state)
+            held = self.promises.lift(entry.state)
             entry.outcome = self._process(entry)
+            if entry.outcome is Outcome.SKIPPED:  # another one with held room was faster to something better
+                self.promises.lower(entry.state, held)
             yield entry
         for contender in order:
             assert isinstance(contender, Entry)

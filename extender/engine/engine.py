@@ -267,9 +267,8 @@ class Engine:
         if outcome is Outcome.PENDING_PREEMPTION:
             self._await(entry, cycle, log)
             return False
-        pending.victims = {}
-        if state.hold is not None:
-            self._world.drop_hold(state)
+        if state.hold is None:
+            pending.victims = {}
         if outcome is Outcome.SKIPPED or pending.progress is not None or state.strict:
             return False
         assert pending.bucket is not None

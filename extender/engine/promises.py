@@ -90,6 +90,7 @@ class Promises:
         add_all(usage)
 
     def close(self) -> None:
-        """The cycle ends: the ledger holds charges only again. Every holder has had its turn, so nothing is held."""
-        assert not self._rest
+        """The cycle ends: the ledger holds charges only again."""
         remove_all(self.made)
+        for amounts in self._rest.values():
+            remove_all(amounts)

@@ -280,25 +280,56 @@ def test_partial_admission_holds_for_as_many_as_found_victims():
     assert lab.admitted() == ["job"]
 
 
-UNFAIR = """
-K 12
-  A 0 within=lower reclaim=any
-  B 0 reclaim=any
-"""
+def test_two_with_held_room_may_see_the_same_better_place():
+    lab = Lab(
+        """
+        K best/gpu=1
+          p best/gpu=0 a/gpu=1 within=lower
+          q best/gpu=0 b/gpu=1 within=lower
+          r best/gpu=0
+        """
+    )
+    lab.runs("best", "r", 1, flavor="best", priority=9)
+    lab.runs("in-p", "p", 1, flavor="a")
+    lab.runs("in-q", "q", 1, flavor="b")
+    lab.waits("for-p", "p", 1, priority=1)
+    lab.waits("for-q", "q", 1, priority=1)
+
+    assert lab.victims() == {"in-p": "InClusterQueue", "in-q": "InClusterQueue"}
+
+    lab.gone("best")
+
+    assert lab.admitted() == ["for-p"]
+    assert lab.flavors("for-p") == {"gpu": "best"}
+
+    lab.gone("in-q")
+
+    assert lab.admitted() == ["for-q"]
+    assert lab.flavors("for-q") == {"gpu": "b"}
 
 
 def test_an_own_victim_returns_only_if_the_others_stay_fair_game():
-    wanted = {}
-    for name, policy in (("reference", REFERENCE_FAIR), ("default", FAIR)):
-        lab = Lab(UNFAIR, policy)
-        lab.runs("mine", "A", 4)
+    both = {"mine": "InClusterQueue", "b2": "InCohortFairSharing"}
+    for policy, want in ((REFERENCE_FAIR, {"b2": "InCohortFairSharing"}), (FAIR, both)):
+        lab = Lab("K 13\n  A 0 within=lower reclaim=any\n  B 0", policy)
+        lab.runs("mine", "A", 2)
+        lab.runs("high", "A", 3, priority=9)
         lab.runs("b1", "B", 4, at=1)
         lab.runs("b2", "B", 4, at=2)
         lab.waits("new", "A", 4, priority=1)
-        wanted[name] = lab.victims()
 
-    assert wanted["reference"] in ({"b2": "InCohortFairSharing"}, {"mine": "InClusterQueue"})
-    assert wanted["default"] == {"mine": "InClusterQueue"}
+        assert lab.victims() == want
+
+
+def test_an_own_victim_returns_if_the_others_are_fair_game_all_the_same():
+    lab = Lab("K 13\n  A 0 within=lower reclaim=any\n  B 0", FAIR)
+    lab.runs("mine", "A", 1)
+    lab.runs("mine-too", "A", 1)
+    lab.runs("b1", "B", 5, at=1)
+    lab.runs("b2", "B", 6, at=2)
+    lab.waits("new", "A", 5, priority=1)
+
+    assert lab.victims() == {"b2": "InCohortFairSharing"}
 
 
 def test_effects_say_for_whom_and_why():

@@ -362,6 +362,91 @@ def test_equal_shares_of_sibling_cohorts_end_with_the_name():
         assert lab.victims() == {"y1": FAIRLY}
 
 
+def test_a_hierarchy_is_searched_branch_by_branch():
+    lab = Lab(
+        """
+        R 6
+          X 0
+            x1 0
+            x2 0
+          Y 4
+            y1 0
+            y2 0
+          Z 0
+            z 4 reclaim=any within=lower
+          w 2
+        """,
+        FAIR,
+    )
+    for name, queue, size in (
+        ("x1-a", "x1", 2),
+        ("x1-b", "x1", 2),
+        ("x2-a", "x2", 1),
+        ("y1-a", "y1", 3),
+        ("y2-a", "y2", 1),
+        ("w-a", "w", 3),
+        ("w-b", "w", 1),
+        ("z-low", "z", 2),
+    ):
+        lab.runs(name, queue, size)
+    lab.waits("first", "z", 3, priority=1)
+    first = lab.victims()
+    lab.gone(*first)
+    lab.decide()
+    lab.waits("second", "z", 4, priority=2)
+    second = lab.victims()
+
+    assert first == {"x1-a": FAIRLY}
+    assert set(second.values()) <= {OWN, FAIRLY}
+
+
+def test_a_branch_that_no_longer_borrows_is_left_alone():
+    lab = Lab("R\n  X 1\n    x1 0\n    x2 0\n  Y 0\n    y 2\n  z 6 reclaim=any", FAIR)
+    lab.runs("x1", "x1", 2)
+    lab.runs("x2", "x2", 2)
+    lab.runs("y1", "y", 3)
+    lab.runs("y2", "y", 2)
+    lab.waits("new", "z", 6)
+
+    assert lab.victims() == dict.fromkeys(("x1", "x2", "y1"), RECLAIMED)
+
+
+def test_nobody_to_take_under_fair_sharing():
+    lab = Lab("K\n  a 4\n  b 0", FAIR)
+    lab.runs("b", "b", 4)
+    lab.waits("new", "a", 2)
+
+    assert lab.victims() == {}
+
+
+def test_a_queue_beside_a_cohort_gives_way_if_its_share_is_larger():
+    lab = Lab("R 6\n  X 0\n    x 0\n  y 0\n  z 0 reclaim=any", FAIR)
+    lab.runs("in-x", "x", 2)
+    lab.runs("in-y", "y", 4)
+    lab.waits("new", "z", 1)
+
+    assert lab.victims() == {"in-y": FAIRLY}
+
+
+def test_who_is_not_needed_is_put_back_under_fair_sharing():
+    lab = Lab("K\n  a 6 reclaim=any\n  b 0\n  c 0", FAIR)
+    lab.runs("small", "b", 1, at=9)
+    lab.runs("large", "b", 5, at=1)
+    lab.waits("new", "a", 5)
+
+    assert lab.victims() == {"large": RECLAIMED}
+
+
+def test_usage_of_a_flavor_that_a_queue_no_longer_lists_is_no_share():
+    lab = Lab("K\n  a red/gpu=4 reclaim=any\n  b red/gpu=0", FAIR)
+    lab.runs("stale", "b", 4, flavor="red")
+    lab.decide()
+    lab.draw("K\n  b blue/gpu=0")
+    lab.waits("new", "a", 2)
+
+    assert lab.victims() == {}
+
+
 def test_strategies():
     low, high = Share(endless=False, value=1.0), Share(endless=False, value=2.0)
     final, initial = FairSharingStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, FairSharingStrategy.LESS_THAN_INITIAL_SHARE
