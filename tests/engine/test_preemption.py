@@ -1,7 +1,10 @@
 """Who has to go: the worked examples of the preemption specification, sections 5 and 7.7, and the rules around them."""
 
+import msgspec
 import pytest
 
+from extender.model.events import ClusterQueueSeen
+from extender.model.quota import StopPolicy
 from tests.engine.drawing import CLASSICAL, REFERENCE, Lab
 
 OWN, RECLAIMED, FAIRLY, BORROWING = (
@@ -191,11 +194,6 @@ def test_who_frees_nothing_that_is_short_is_not_looked_at():
 
 
 def test_a_stopped_queue_keeps_what_it_runs():
-    import msgspec
-
-    from extender.model.events import ClusterQueueSeen
-    from extender.model.quota import StopPolicy
-
     lab = Lab(RECLAIM.format(policy="any"))
     lab.runs("b1", "b", 8)
     spec = lab.engine._world.states["b"].leaf.spec
