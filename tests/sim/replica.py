@@ -272,11 +272,16 @@ class Replica:
         They are being written, or written but not shown by the watch, or refused by a conflict with a change that the
         watch has not shown: their charge is kept until then.
         """
-        texts = {uid: effect.admission for uid, effect in self.outdated.items()} | self.unseen
-        for write in self.writes:
-            if isinstance(write.effect, UngatePod):
-                texts[write.effect.uid] = write.effect.admission
-        return {uid: json.loads(text) for uid, text in texts.items()}
+        before = {uid: effect.admission for uid, effect in self.outdated.items()} | self.unseen
+        return {uid: json.loads(text) for uid, text in before.items()} | self.writing()
+
+    def writing(self) -> dict[PodUid, dict[str, object]]:
+        """The admissions that are under way, but for those of which nobody knows any more."""
+        return {
+            write.effect.uid: json.loads(write.effect.admission)
+            for write in self.writes
+            if isinstance(write.effect, UngatePod) and not write.zombie
+        }
 
 
 def _short(effect: Effect) -> str:
