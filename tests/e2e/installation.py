@@ -191,10 +191,19 @@ def _webhook_patch(kind: str, address: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def installed(*, replicas: int = 1, pools: tuple[NodePool, ...] = POOLS) -> AsyncIterator[Installation]:
-    """A rig with the hospital's nodes, the product installed and the hospital's objects applied."""
-    async with Rig(nodes=pools, scheduler=False) as rig:
-        installation = Installation(rig)
+async def installed(
+    *,
+    replicas: int = 1,
+    pools: tuple[NodePool, ...] = POOLS,
+    settings: dict[str, Any] | None = None,
+    rig_options: dict[str, Any] | None = None,
+) -> AsyncIterator[Installation]:
+    """A rig with the hospital's nodes, the product installed and the hospital's objects applied.
+
+    *settings* are put over the shipped configuration, *rig_options* go to the rig.
+    """
+    async with Rig(nodes=pools, scheduler=False, **(rig_options or {})) as rig:
+        installation = Installation(rig, settings=settings)
         await installation.install(replicas=replicas)
         await installation.hospital()
         yield installation
