@@ -54,7 +54,7 @@ sim: setup ## Simulate stories: SEEDS=1000 seeds beginning with START=0
 lock: $(VENV)/.uv ## Resolve the dependencies anew into requirements.lock
 	$(UV_PIP) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--group pyproject.toml:test --group pyproject.toml:lint --group pyproject.toml:build \
-		pyproject.toml -o requirements.lock
+		--group pyproject.toml:plot pyproject.toml -o requirements.lock
 
 clean: ## Remove .venv and all caches in the tree (built rigs stay in the user's cache)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage build dist
