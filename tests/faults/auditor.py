@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,8 @@ def was_evicted(pod: Object) -> bool:
 class Auditor:
     """``violations`` says what did not hold; ``peak`` is the most GPUs that were held at once.
 
-    ``admitted`` are the pods that got an admission, in order; ``victims`` those that were evicted.
+    ``admitted`` are the pods that got an admission, in order; ``victims`` those that were evicted. ``decided_s``,
+    ``placed_s``: when the newest of them was seen, and when the newest pod got its node, on the monotonic clock.
     """
 
     lab: Lab
@@ -68,8 +70,11 @@ class Auditor:
     peak: int = 0
     admitted: dict[str, str] = field(default_factory=dict)
     victims: dict[str, str] = field(default_factory=dict)
+    decided_s: float = 0.0
+    placed_s: float = 0.0
     _pods: dict[str, Object] = field(default_factory=dict)
     _pools: dict[str, str] = field(default_factory=dict)
+    _placed: set[str] = field(default_factory=set)
     _version: str = ""
 
     async def run(self) -> None:
@@ -121,10 +126,16 @@ class Auditor:
 
     def _note(self, pod: Object) -> None:
         uid, name = pod["metadata"]["uid"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        known = len(self.admitted) + len(self.victims)
         if admission_of(pod) is not None:
             self.admitted.setdefault(uid, name)
         if was_evicted(pod):
             self.victims.setdefault(uid, name)
+        if len(self.admitted) + len(self.victims) > known:
+            self.decided_s = time.monotonic()
+        if "nodeName" in pod["spec"] and uid not in self._placed:
+            self._placed.add(uid)
+            self.placed_s = time.monotonic()
 
     def _check(self, pod: Object, before: Object | None) -> None:
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -56,6 +56,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and "installed" in getattr(item, "fixturenames", ()):
         for rig in item.config.stash[RIGS]:
             for name, process in rig.processes.items():
-                if name.startswith("cohort-extender"):
+                if name.startswith(("cohort-extender", "kube-scheduler", "kwok")):
                     report.sections.append((f"log of {name}", process.tail(40)))
     return report

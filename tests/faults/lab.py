@@ -261,8 +261,27 @@ class Lab(Installation):
     async def pods_are(
         self, namespace: str, wanted: Callable[[list[Object]], bool], what: str, *, timeout_s: float = 120.0
     ) -> None:
-        """Wait until the pods of *namespace* are as *wanted* says."""
-        await self.rig.wait_for(pods_path(namespace), wanted, what=what, timeout_s=timeout_s)
+        """Wait until the pods of *namespace* are as *wanted* says. Raises: TimeoutError, with all there is to know."""
+        try:
+            await self.rig.wait_for(pods_path(namespace), wanted, what=what, timeout_s=timeout_s)
+        except TimeoutError as error:
+            found = [*await self.pods(LEFT), *await self.pods(RIGHT)]
+            raise TimeoutError("\n".join([str(error), *map(_told, found)])) from error
+
+
+def _told(pod: Object) -> str:
+    """One line about a pod, for a person."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    gates = [gate["name"] for gate in spec.get("schedulingGates", ())]
+    conditions = [
+        f"{one['type']}={one['status']} {one.get('reason', '')} {one.get('message', '')}".strip()
+        for one in pod["status"].get("conditions", ())
+    ]
+    marks = [mark for mark in ("deletionTimestamp",) if mark in metadata]
+    where = spec.get("nodeName", "no node")
+    return (
+        f"{metadata['namespace']}/{metadata['name']} {pod['status'].get('phase')} {where} {gates} {marks} {conditions}"
+    )
 
 
 def _serving(rig: Rig) -> ssl.SSLContext:
