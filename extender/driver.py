@@ -12,9 +12,19 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from extender.clockwork import Clockwork
+from extender.clockwork import REFUSED, Clockwork
 from extender.engine.engine import Engine
-from extender.model.effects import Admit, AdoptPod, Effect, Evict, EvictionReason, EvictPod, SetQueueStatus, UngatePod
+from extender.model.effects import (
+    Admit,
+    AdoptPod,
+    Effect,
+    Evict,
+    EvictionReason,
+    EvictPod,
+    SetPodCondition,
+    SetQueueStatus,
+    UngatePod,
+)
 from extender.model.events import EngineEvent, Event
 from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, StartJob, StopJob, SuspendJob
 from extender.model.names import WorkloadUid
@@ -126,6 +136,9 @@ class Driver:
             case SetQueueStatus():
                 log.info("write_refused", effect=name, kind=effect.kind, name=effect.name, cause=cause)
                 self._teller.refused(effect)
+            case SetPodCondition() if cause.startswith(REFUSED):
+                log.info("write_refused", effect=name, namespace=effect.namespace, pod=effect.name, cause=cause)
+                self._teller.unsaid(effect, self._clock_ms())
             case _:
                 log.info("write_refused", effect=name, cause=cause)
 

@@ -164,6 +164,13 @@ class Teller:
         """A status was not written."""
         self._statuses.forget(effect)
 
+    def unsaid(self, effect: SetPodCondition, now_ms: int) -> None:
+        """A condition was not written, for no fault of its own."""
+        pod = self._books.pod(effect.uid)
+        if pod is not None:
+            for uid in dict.fromkeys((WorkloadUid(pod.uid), self._books.workload_of(pod))):
+                self._conditions.unsaid(uid, now_ms)
+
     def next_due_ms(self, now_ms: int) -> int | None:
         """When there may be a condition to write; None: when something happens."""
         return self._conditions.next_due_ms(now_ms)

@@ -20,6 +20,9 @@ from extender.model.events import Event
 
 BACKOFF_MIN_S: Final = 0.8
 BACKOFF_MAX_S: Final = 30.0
+"""Between attempts that only an edit by somebody can help: a right, a CRD."""
+OUTAGE_BACKOFF_MAX_S: Final = 5.0
+"""Between attempts while the API server is away: nobody is admitted until we have found it again."""
 BACKOFF_JITTER: Final = 0.5
 STEADY_AFTER_S: Final = 60.0
 SHORT_STREAM_S: Final = 1.0
@@ -122,6 +125,7 @@ class Reflector:
         self._held: dict[str, Held] = {}
         self._listed: set[str] = set()
         self._failures = 0
+        self._refused = False
         self._stalls = 0
         self._expired = 0
         self._opened_s: float | None = None
@@ -228,7 +232,7 @@ class Reflector:
         elif self._optional and error.status == 404:
             self.synced = True
         self._progress = False
-        self._back_off()
+        self._back_off(refused=isinstance(error, UserError | Gone))
         if isinstance(error, TooManyRequests) and error.retry_after_s is not None:
             self.delay_s = max(self.delay_s, min(error.retry_after_s, BACKOFF_MAX_S) * self._jitter(0, BACKOFF_JITTER))
 
@@ -250,8 +254,10 @@ class Reflector:
         if self._opened_s is not None and now_s - self._opened_s >= STEADY_AFTER_S:
             self._failures = 0
 
-    def _back_off(self) -> None:
-        base = min(BACKOFF_MIN_S * 2 ** min(self._failures, 10), BACKOFF_MAX_S)
+    def _back_off(self, *, refused: bool = False) -> None:
+        if refused is not self._refused:  # an API server that starts says 403 for a moment: that is no new outage
+            self._refused, self._failures = refused, 0
+        base = min(BACKOFF_MIN_S * 2 ** min(self._failures, 10), BACKOFF_MAX_S if refused else OUTAGE_BACKOFF_MAX_S)
         self._failures += 1
         self.delay_s = base * self._jitter(-BACKOFF_JITTER, BACKOFF_JITTER)
 

@@ -17,6 +17,7 @@ from extender.model.names import WorkloadUid
 from extender.model.reasons import Reason, ReasonCode
 
 CODE_HELD_MS = 5_000
+UNSAID_MS = 10_000
 NUMBERS_MS = 600_000
 CHANGE_MIN = 0.25
 """How much of itself a number must move by to be worth a write."""
@@ -160,6 +161,13 @@ class Conditions:
         same_as = "" if why.code in NEEDS_AN_EDIT or self._speaks(uid, entry) else self._voice_like(entry)
         entry.due_ms, entry.written, entry.written_ms, entry.code = None, why, now_ms, why.code
         return Saying(uid, why, same_as=same_as, first=first, refresh=not first)
+
+    def unsaid(self, uid: WorkloadUid, now_ms: int) -> None:
+        """What was to be written was not: it is due again in a while, if it still holds then."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.current is not None:
+            entry.written, entry.code, entry.due_ms = None, None, now_ms + UNSAID_MS
+            heapq.heappush(self._due, (entry.due_ms, uid))
 
     def spend(self, tokens: int) -> None:
         """More was written than one pod: what is due next waits for it."""

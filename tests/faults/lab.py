@@ -90,6 +90,7 @@ class Lab(Installation):
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig)
         self.proxies: dict[str, Proxy] = {}
+        self.scheduler_restarts = 0
         self._ready: dict[str, bool] = {}
         self._fronts = {
             "extender": Front(lambda: self._targets("extender")),
@@ -217,7 +218,18 @@ class Lab(Installation):
                 self._ready[replica.name] = await self.is_ready(replica)
             for front in self._fronts.values():
                 front.sweep()
+            await self._keep_scheduler()
             await asyncio.sleep(PROBE_S)
+
+    async def _keep_scheduler(self) -> None:
+        """Start kube-scheduler again when it has ended, as its kubelet does.
+
+        It ends itself when a binding whose answer was lost turns out to have been carried out on another node.
+        """
+        scheduler = self.rig.processes.get("kube-scheduler")
+        if scheduler is not None and scheduler.returncode is not None:
+            self.scheduler_restarts += 1
+            await scheduler.start(wait=False)
 
     # Between two tests.
 

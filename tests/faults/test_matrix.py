@@ -83,6 +83,7 @@ def _report(
             "peak": auditor.peak,
             "admitted": len(auditor.admitted),
             "victims": len(auditor.victims),
+            "scheduler_restarts": auditor.lab.scheduler_restarts,
             "violations": auditor.violations,
         }
         with Path(os.environ["FAULTS_REPORT"]).open("a") as file:

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.kube.reflector import BACKOFF_MAX_S, Do, Reflector, Undecodable, facts_of, older
+from extender.kube.reflector import BACKOFF_MAX_S, OUTAGE_BACKOFF_MAX_S, Do, Reflector, Undecodable, facts_of, older
 from extender.kube.resources import nodes, pods
 from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, Unreachable, UserError
 from extender.model.events import NodeGone, NodeSeen, PodGone, PodSeen
@@ -255,13 +255,30 @@ def test_a_line_that_cannot_be_read_is_never_skipped_but_listed_again(watching, 
 
 
 @pytest.mark.parametrize(("random", "want"), [(0.0, 0.5), (0.5, 1.0), (1.0, 1.5)])
-def test_the_back_off_doubles_to_30_s_with_jitter(random, want):
+@pytest.mark.parametrize(
+    ("error", "rising", "most"),
+    [
+        pytest.param(Unreachable("no route"), [0.8, 1.6, 3.2], OUTAGE_BACKOFF_MAX_S, id="an outage: to 5 s"),
+        pytest.param(
+            UserError("forbidden", status=403), [0.8, 1.6, 3.2, 6.4, 12.8, 25.6], BACKOFF_MAX_S, id="no right: to 30 s"
+        ),
+    ],
+)
+def test_the_back_off_doubles_with_jitter(error, rising, most, random, want):
     machine, delays = Reflector(pods().codec, randomness=lambda: random), []
-    for _ in range(8):
-        machine.failed(Unreachable("no route"), 1.0)
+    for _ in range(len(rising) + 2):
+        machine.failed(error, 1.0)
         delays.append(round(machine.delay_s, 3))
 
-    assert delays == [round(base * want, 3) for base in (0.8, 1.6, 3.2, 6.4, 12.8, 25.6, BACKOFF_MAX_S, BACKOFF_MAX_S)]
+    assert delays == [round(base * want, 3) for base in (*rising, most, most)]
+
+
+def test_a_no_after_an_outage_is_asked_about_soon(machine):
+    for _ in range(8):
+        machine.failed(Unreachable("no route"), 1.0)
+    machine.failed(UserError("RBAC: clusterrole not found", status=403), 1.0)
+
+    assert machine.delay_s == 0.8
 
 
 def test_a_stream_that_lived_a_minute_forgets_the_failures_before(watching):

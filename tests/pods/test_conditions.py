@@ -8,6 +8,7 @@ from extender.pods.conditions import (
     BURST,
     CODE_HELD_MS,
     NUMBERS_MS,
+    UNSAID_MS,
     VOICES_MAX,
     WRITES_PER_S,
     Conditions,
@@ -213,3 +214,23 @@ def test_who_needs_an_edit_is_told_in_full(crowd):
 )
 def test_the_message(why, same_as, want):
     assert text(why, NOON_MS, same_as=same_as) == want
+
+
+def test_what_was_not_written_is_due_again_in_a_while():
+    conditions = Conditions()
+    conditions.note(UID, used(1), 0)
+    conditions.due(0)
+    conditions.unsaid(UID, 100)
+
+    assert said(conditions, 99 + UNSAID_MS) == []
+    assert said(conditions, 100 + UNSAID_MS) == [(UID, used(1))]
+
+
+def test_what_was_not_written_about_one_that_is_gone_is_forgotten():
+    conditions = Conditions()
+    conditions.note(UID, used(1), 0)
+    conditions.due(0)
+    conditions.drop(UID)
+    conditions.unsaid(UID, 0)
+
+    assert said(conditions, 10 * UNSAID_MS) == []
