@@ -204,7 +204,7 @@ def test_a_stream_that_ends_at_once_without_a_word_backs_off(watching):
         watching.watch_ended(10.2)
         delays.append(watching.delay_s)
 
-    assert delays == [0.8, 1.6, 3.2, 6.4]
+    assert delays == [0.8, 1.6, 3.2, 5.0]
 
 
 def test_a_broken_stream_resumes_and_after_three_failures_without_progress_lists(watching):
