@@ -46,6 +46,8 @@ class Books(Records):
             if pod.admission is None and not pod.deleting and taken.get(name, 0) < given[name].count:
                 taken[name] = taken.get(name, 0) + 1
                 writes.append(self._ungate(pod, admit.uid, admit.admission, given[name]))
+        if admit.uid in self._members:
+            self._admitting.add(admit.uid)
         return writes
 
     def finish(self) -> list[PodEffect]:
@@ -102,6 +104,7 @@ class Books(Records):
         if any(pod.admission is not None or pod.uid in self._assumed for pod in others):
             self._unfinished.add(write.workload)
             return []
+        self._admitting.discard(write.workload)
         return [AdmissionRefused(write.workload, cause)]
 
     def _catch_up(self, pod: Pod) -> list[EngineEvent]:

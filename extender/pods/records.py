@@ -10,6 +10,7 @@ import msgspec
 
 from extender.model.effects import UngatePod
 from extender.model.events import (
+    AdmissionRefused,
     ClusterQueueGone,
     ClusterQueueSeen,
     EngineEvent,
@@ -71,6 +72,7 @@ class Records:
         self._members: dict[WorkloadUid, dict[PodUid, Pod]] = {}
         self._unfinished: set[WorkloadUid] = set()
         self._stopped: set[WorkloadUid] = set()
+        self._admitting: set[WorkloadUid] = set()
         self._stopping: set[WorkloadUid] = set()
         self._told: dict[WorkloadUid, Workload] = {}
         self._remarks: dict[WorkloadUid, dict[PodUid, Reason]] = {}
@@ -289,11 +291,26 @@ class Records:
             return self._end(uid)
         gang = self._gang(uid)
         self._remark(uid, remarks(gang))
-        if gang.given is None:
-            self._stopped.discard(uid)
-        elif gang.unfinished():
+        if gang.unfinished():
             self._unfinished.add(uid)
-        return self._end(uid) if gang.over else self._tell(self._gang_workload(gang))
+        if gang.given is None and not gang.writing:
+            self._stopped.discard(uid)
+        if gang.over:
+            return self._end(uid)
+        return [*self._admitted_and_over(gang), *self._tell(self._gang_workload(gang))]
+
+    def _admitted_and_over(self, gang: Gang) -> list[EngineEvent]:
+        """Give an admission back whose pods have started and ended before the watch showed any of them running.
+
+        The engine would wait for its confirmation for ever.
+        """
+        if gang.given is None and (gang.writing or any(pod.uid in self._outdated for pod in gang.chosen)):
+            return []
+        pending = gang.uid in self._admitting
+        self._admitting.discard(gang.uid)
+        return (
+            [AdmissionRefused(gang.uid, "all that was started of it has ended")] if pending and not gang.given else []
+        )
 
     def _gang_workload(self, gang: Gang) -> Workload:
         workload = gang_workload(gang, self.directory.classes, self.directory.ordered_sets)
@@ -326,6 +343,7 @@ class Records:
     def _end(self, uid: WorkloadUid) -> list[EngineEvent]:
         self._unfinished.discard(uid)
         self._stopped.discard(uid)
+        self._admitting.discard(uid)
         self._stopping.discard(uid)
         if uid not in self._members:
             self._remark(uid, {})

@@ -248,3 +248,14 @@ def test_a_later_group_of_the_same_name_starts_from_nothing(books, running):
         books.apply(PodGone(PodUid(name)))
 
     assert told(books, member("c"), member("d")).pod_sets[0].count == 2
+
+
+def test_an_admission_whose_pods_ended_before_they_were_seen_is_given_back(books):
+    """Found by the simulator: the engine waited for its confirmation, and the rest of the group for ever."""
+    workload = told(books, member("a", group_min=1), member("b", group_min=1))
+    (write,) = admit_gang(books, workload, counts=1)[:1]
+    done = {"group_min": 1, "gates": (), "phase": "Succeeded", "admission": write.admission}
+    events = books.apply(PodSeen(member(write.name, **done)))
+
+    assert events[0] == AdmissionRefused(GROUP, "all that was started of it has ended")
+    assert events[1].workload.pod_sets[0].count == 1
