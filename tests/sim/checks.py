@@ -133,7 +133,7 @@ class Tolerance:
 
     def check(self, story: "Story") -> None:
         """Compare with the truth: what pods carry, and what is being written to them."""
-        flying = {uid: text for replica in story.replicas for uid, text in replica.writing().items()}
+        flying = {uid: text for replica in story.replicas for uid, text in replica.writing(zombies=False).items()}
         held = holdings(story.api.members(), flying)
         excess = quota_of(story.api.objects, held).excess()
         behind = story.leader is None or story.leader.lag(CONFIG) > 0

@@ -10,12 +10,12 @@ from random import Random
 
 from extender.driver import Driver
 from extender.engine.engine import Engine
+from extender.jobs.placement import JobPlacement
+from extender.jobs.shelf import Shelf
 from extender.model.effects import Admit, AdoptPod, Effect, Evict, EvictPod, SetPodCondition, UngatePod
 from extender.model.names import PodUid, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.policy import Policy
-from extender.pods.books import Books
-from extender.pods.placement import Placement
 from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream, keep_finished
 
 KINDS_OF_REFUSAL = {404: "gone", 409: "conflict", 422: "invalid"}
@@ -68,13 +68,6 @@ class Witness(Driver):
         self.on_evict(evict)
         super()._evict(evict)
 
-    def turn(self) -> None:
-        """What the driver's loop does when it leads."""
-        for effect in [*self.books.adoptions(), *self.books.finish()]:
-            self._submit(effect)
-        self.decide()
-        self._write_conditions()
-
 
 class Write:
     """A write on its way. ``zombie``: it is stuck in the network and outlives its sender's lease."""
@@ -111,11 +104,11 @@ class Replica:
         """A fresh process: nothing in memory but what a list of everything shows, kinds in any order."""
         self.api.unwatch(self.streams)
         self.engine = Engine(self.policy)
-        self.books = Books()
+        self.books = Shelf(())
         self.driver = self.make_driver()
         self.driver.on_admit = lambda admit: self.on_admit(admit)
         self.driver.on_evict = lambda evict: self.on_evict(evict)
-        self.placement = Placement(self.books, self.engine)
+        self.placement = JobPlacement(self.books, self.engine)
         self.evicting = {}
         self.unseen, self.outdated, self.finished = {}, {}, {}
         self.streams = self.api.watch()
@@ -273,14 +266,14 @@ class Replica:
         watch has not shown: their charge is kept until then.
         """
         before = {uid: effect.admission for uid, effect in self.outdated.items()} | self.unseen
-        return {uid: json.loads(text) for uid, text in before.items()} | self.writing()
+        return {uid: json.loads(text) for uid, text in before.items()} | self.writing(zombies=True)
 
-    def writing(self) -> dict[PodUid, dict[str, object]]:
-        """The admissions that are under way, but for those of which nobody knows any more."""
+    def writing(self, *, zombies: bool) -> dict[PodUid, dict[str, object]]:
+        """The admissions that are under way; of *zombies* nobody but their sender knows any more."""
         return {
             write.effect.uid: json.loads(write.effect.admission)
             for write in self.writes
-            if isinstance(write.effect, UngatePod) and not write.zombie
+            if isinstance(write.effect, UngatePod) and (zombies or not write.zombie)
         }
 
 
