@@ -42,7 +42,7 @@ class _Pass:
         self.looked: dict[WorkloadUid, None] = {}
         self._effects: list[EngineEffect | None] = []
         self._admitted: dict[WorkloadUid, int] = {}
-        self._taken_back: set[WorkloadUid] = set()
+        self.taken_back: dict[WorkloadUid, None] = {}
         self._voided: set[WorkloadUid] = set()
 
     def admit(self, effect: Admit) -> None:
@@ -57,9 +57,9 @@ class _Pass:
     def take_back(self, uid: WorkloadUid) -> bool:
         """Whether *uid* got in in this very pass and now did not."""
         place = self._admitted.pop(uid, None)
-        if place is None or uid in self._taken_back:
+        if place is None or uid in self.taken_back:
             return False
-        self._taken_back.add(uid)
+        self.taken_back[uid] = None
         self._effects[place] = None
         return True
 
@@ -107,7 +107,12 @@ class Engine:
             cycles += 1
             self._one_cycle(log)
         looks = ((uid, self.reason_of(uid)) for uid in islice(log.looked, REASONS_MAX))
-        return PassResult(log.effects(), tuple((uid, found) for uid, found in looks if found is not None), cycles)
+        return PassResult(
+            log.effects(),
+            tuple((uid, found) for uid, found in looks if found is not None),
+            cycles,
+            taken_back=tuple(log.taken_back),
+        )
 
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""

@@ -12,13 +12,15 @@ class PassResult(msgspec.Struct, frozen=True):
 
     ``effects`` in the order of decision; ``reasons`` holds the workloads whose reason was looked at in this pass, with
     the reason that now holds; ``cycles`` is how many cycles it took. ``wake_at_ms`` is when the next pass is due even
-    without a fact (a back-off that ends), None if never.
+    without a fact (a back-off that ends), None if never. ``taken_back`` were admitted and, before anybody was told, put
+    back in line for somebody who goes before them.
     """
 
     effects: tuple[EngineEffect, ...]
     reasons: tuple[tuple[WorkloadUid, Reason], ...]
     cycles: int
     wake_at_ms: int | None = None
+    taken_back: tuple[WorkloadUid, ...] = ()
 
 
 class FilterVerdict(msgspec.Struct, frozen=True):

@@ -226,7 +226,10 @@ def test_a_pass_takes_back_what_it_would_only_stop_again():
     lab.waits("high", "q", 2, priority=9)
     lab.gone("low")
 
-    assert lab.admitted() == ["high"]
+    result = lab.engine.run_pass(0)
+
+    assert [effect.uid for effect in result.effects] == ["high"]
+    assert result.taken_back == ("mid",)
     assert lab.why("mid") == "ClusterQueue q uses 2 of its 2 gpu of f, 2 more needed"
 
 

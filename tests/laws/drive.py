@@ -28,6 +28,7 @@ class Lab:
         self.workloads: dict[WorkloadUid, Workload] = {}
         self.leaving: dict[WorkloadUid, WorkloadUid | None] = {}
         self.evictions: list[tuple[WorkloadUid, WorkloadUid | None]] = []
+        self.taken_back: set[WorkloadUid] = set()
         self.now_ms = 10_000
         self.apply(world.facts())
 
@@ -51,7 +52,9 @@ class Lab:
     def decide(self, *, confirm: bool = True) -> tuple[EngineEffect, ...]:
         """Run a pass; its admissions are written and seen unless *confirm* is false."""
         self.now_ms += 1_000
-        effects = self.engine.run_pass(self.now_ms).effects
+        result = self.engine.run_pass(self.now_ms)
+        effects = result.effects
+        self.taken_back.update(result.taken_back)
         for effect in effects:
             match effect:
                 case Admit(uid, admission):
