@@ -221,8 +221,11 @@ class Statuses:
 
     def forget(self, effect: SetQueueStatus) -> None:
         """The write was not carried out: it differs again."""
-        name = (effect.namespace, effect.name) if effect.namespace else (effect.name,)
-        self._written.pop((effect.kind, *name), None)
+        key: Key = (effect.kind, *((effect.namespace, effect.name) if effect.namespace else (effect.name,)))
+        written = self._written.get(key)
+        if written is not None and written.status == effect.status:
+            written.status = b""
+            self._touched[key] = None
 
     def start_over(self) -> None:
         """Somebody else has written since: everything may differ."""

@@ -180,7 +180,8 @@ class Teller:
     def _note(self, uid: WorkloadUid, why: Reason, now_ms: int) -> None:
         workload, pods = self._engine.workload(uid), self._books.pods_of(uid)
         shown = pods[0].admitted_reason if pods else ""
-        self._conditions.note(uid, why, now_ms, like=_like(workload), shown=shown)
+        missing = any(pod.admitted_reason != why.code for pod in pods[1:])
+        self._conditions.note(uid, why, now_ms, like=_like(workload), shown=shown, missing=missing)
 
     def _say(self, saying: Saying, now_ms: int) -> None:
         effects = self._books.condition(saying.uid, saying.why)
@@ -191,7 +192,8 @@ class Teller:
             if isinstance(effect, SetPodCondition):
                 message = self._admission_text(effect) if why is None else text(why, now_ms, same_as=saying.same_as)
                 pod = self._books.pod(effect.uid)
-                if pod is not None and (pod.admitted_reason, pod.admitted_condition) == (effect.reason, message):
+                told = pod is not None and pod.admitted_reason == effect.reason
+                if told and (saying.fill or (pod and pod.admitted_condition == message)):
                     continue
                 effects[index] = said = msgspec.structs.replace(effect, message=message)
                 self._submit(said)

@@ -63,13 +63,17 @@ class Like(msgspec.Struct, frozen=True):
 
 
 class Saying(msgspec.Struct, frozen=True):
-    """What to write. ``why`` None: it is admitted. ``first``: its code is new. ``refresh``: the first pod is enough."""
+    """What to write. ``why`` None: it is admitted. ``first``: its code is new.
+
+    ``refresh``: only numbers have moved, so the first pod is enough. ``fill``: pods that say it already may stay.
+    """
 
     uid: WorkloadUid
     why: Reason | None
     same_as: str = ""
     first: bool = True
     refresh: bool = False
+    fill: bool = False
 
 
 class _Entry(msgspec.Struct):
@@ -80,6 +84,7 @@ class _Entry(msgspec.Struct):
     written: Reason | None = None
     written_ms: int = 0
     code: ReasonCode | None = None
+    fill: bool = False
 
 
 class Conditions:
@@ -93,12 +98,20 @@ class Conditions:
         self._refilled_ms: int | None = None
 
     def note(
-        self, uid: WorkloadUid, why: Reason | None, now_ms: int, *, like: Like | None = None, shown: str = ""
+        self,
+        uid: WorkloadUid,
+        why: Reason | None,
+        now_ms: int,
+        *,
+        like: Like | None = None,
+        shown: str = "",
+        missing: bool = False,
     ) -> None:
         """*why* holds from now on; None: admitted, which is written only where a reason was.
 
         *shown* is the code that the condition carries already, as the watch shows it: after a restart nothing is said
-        twice, and a reason that an admission left behind is set right.
+        twice, and a reason that an admission left behind is set right. *missing*: a pod of it says nothing, or
+        something else.
         """
         entry = self._entries.get(uid)
         if why is None and not shown and (entry is None or entry.code is None):
@@ -109,26 +122,33 @@ class Conditions:
             if why is not None and shown == why.code:
                 entry.written, entry.written_ms, entry.code = why, now_ms, why.code
                 self._speaks(uid, entry)
-        elif entry.current == why:
+        elif entry.current == why and not (missing and entry.due_ms is None):
             return
         elif _code(entry.current) != _code(why):
             entry.since_ms = now_ms
-        entry.current, entry.like = why, like or entry.like
+        entry.current, entry.like, entry.fill = why, like or entry.like, missing
         self._plan(uid, entry, now_ms)
 
     def _plan(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> None:
+        entry.due_ms = self._when(uid, entry, now_ms)
+        if entry.due_ms is not None:
+            heapq.heappush(self._due, (entry.due_ms, uid))
+
+    def _when(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> int | None:
+        """When to write what holds now; None: what stands is good enough."""
         current = entry.current
-        if current is not None and entry.code == current.code:
-            if not (self._speaks(uid, entry) and _moved(entry.written, current)):
-                entry.due_ms = None
-                return
-            due_ms = entry.written_ms + NUMBERS_MS
-        elif entry.code is None or current is None or current.code in NEEDS_AN_EDIT:
-            due_ms = now_ms
-        else:
-            due_ms = entry.since_ms + CODE_HELD_MS
-        entry.due_ms = due_ms
-        heapq.heappush(self._due, (due_ms, uid))
+        if entry.code is None or current is None:
+            return now_ms
+        if entry.code is not current.code:
+            return now_ms if current.code in NEEDS_AN_EDIT else entry.since_ms + CODE_HELD_MS
+        if current.code is ReasonCode.GANG_INCOMPLETE:
+            # Its pods come one by one: when no other has come for so long.
+            return now_ms + CODE_HELD_MS if entry.written != current else None
+        if entry.fill:
+            return max(now_ms, entry.written_ms) + CODE_HELD_MS  # what was written last is seen by then
+        if self._speaks(uid, entry) and _moved(entry.written, current):
+            return entry.written_ms + NUMBERS_MS
+        return None
 
     def drop(self, uid: WorkloadUid) -> None:
         """The workload is gone, or there is nothing more to say about it."""
@@ -157,10 +177,13 @@ class Conditions:
         if why is None:
             self.drop(uid)
             return Saying(uid, None)
-        first = code != why.code
+        first = code is not why.code
         same_as = "" if why.code in NEEDS_AN_EDIT or self._speaks(uid, entry) else self._voice_like(entry)
-        entry.due_ms, entry.written, entry.written_ms, entry.code = None, why, now_ms, why.code
-        return Saying(uid, why, same_as=same_as, first=first, refresh=not first)
+        all_pods = first or why.code is ReasonCode.GANG_INCOMPLETE
+        fill = entry.fill and not all_pods
+        refresh = not (all_pods or fill)
+        entry.due_ms, entry.written, entry.written_ms, entry.code, entry.fill = None, why, now_ms, why.code, False
+        return Saying(uid, why, same_as=same_as, first=first, refresh=refresh, fill=fill)
 
     def unsaid(self, uid: WorkloadUid, now_ms: int) -> None:
         """What was to be written was not: it is due again in a while, if it still holds then."""

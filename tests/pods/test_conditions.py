@@ -216,6 +216,35 @@ def test_the_message(why, same_as, want):
     assert text(why, NOON_MS, same_as=same_as) == want
 
 
+def test_a_group_that_grows_is_counted_when_it_has_stopped_growing():
+    conditions = Conditions()
+
+    def have(number: int):
+        return reason(ReasonCode.GANG_INCOMPLETE, have=number, want=9, group="g")
+
+    for number in range(1, 6):
+        conditions.note(UID, have(number), 1000 * number)
+    (saying,) = conditions.due(5000)
+    conditions.note(UID, have(6), 6000)
+    conditions.note(UID, have(7), 7000)
+
+    assert saying.why == have(5)
+    assert conditions.due(6999 + CODE_HELD_MS) == []
+    (saying,) = conditions.due(7000 + CODE_HELD_MS)
+    assert (saying.why, saying.refresh) == (have(7), False)
+
+
+def test_a_pod_that_joins_is_told_what_the_others_were_told():
+    conditions = Conditions()
+    conditions.note(UID, used(1), 0)
+    conditions.due(0)
+    conditions.note(UID, used(1), 60_000, missing=True)
+
+    (saying,) = conditions.due(60_000 + CODE_HELD_MS)
+    assert (saying.fill, saying.first) == (True, False)
+    assert conditions.due(10 * NUMBERS_MS) == []
+
+
 def test_what_was_not_written_is_due_again_in_a_while():
     conditions = Conditions()
     conditions.note(UID, used(1), 0)
