@@ -48,6 +48,11 @@ def in_order(pods: Sequence[Object]) -> list[str]:
     ]
 
 
+def admitted(pods: Sequence[Object]) -> list[str]:
+    """Names of the pods that hold quota."""
+    return sorted(one["metadata"]["name"] for one in pods if holds(one))
+
+
 def running(pods: Sequence[Object]) -> list[str]:
     """Names of the pods that run."""
     return sorted(one["metadata"]["name"] for one in pods if runs(one))
@@ -109,12 +114,13 @@ class Admission(Scene):
 
     async def ends(self) -> None:
         """The first eight run, and the others follow in their order when there is room."""
-        await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL, f"{TOTAL} pods run")
+        await self.lab.pods_are(LEFT, lambda pods: len(admitted(pods)) == TOTAL, f"{TOTAL} pods are in")
         line = in_order(await self.lab.pods(LEFT))
-        assert running(await self.lab.pods(LEFT)) == sorted(line[:TOTAL])
+        assert admitted(await self.lab.pods(LEFT)) == sorted(line[:TOTAL])
         for gone, follows in zip(line[:WAITING], line[TOTAL:], strict=True):
             await self.lab.rig.api.delete(f"/api/v1/namespaces/{LEFT}/pods/{gone}", grace_s=0)
-            await self.lab.pods_are(LEFT, lambda pods, name=follows: name in running(pods), f"{follows} runs")
+            await self.lab.pods_are(LEFT, lambda pods, name=follows: name in admitted(pods), f"{follows} is in")
+        await self.lab.pods_are(LEFT, lambda pods: running(pods) == sorted(line[WAITING:]), "all of them run")
 
 
 class Eviction(Scene):

@@ -135,6 +135,16 @@ async def test_told_to_stop_twice_it_stops_once_and_gives_the_lease_back(faulty:
     await faulty.leader(among=[faulty.other(leader)], timeout_s=10)  # sooner than any lease runs out
 
 
+async def test_told_to_stop_while_it_starts_it_stops(faulty: Lab, auditor: Auditor):
+    follower = faulty.other(await faulty.leader())
+    await faulty.process(follower).kill()
+    hook = faulty.proxy(follower).catch(lists_pods, Point.BEFORE)
+    await faulty.process(follower).start(wait=False)
+    await hook.first()
+
+    assert await faulty.process(follower).terminate(20) == 0
+
+
 async def test_stopped_with_a_write_on_its_way_it_keeps_the_lease_until_that_has_ended(faulty: Lab, auditor: Auditor):
     leader = await faulty.leader()
     other = faulty.other(leader)
