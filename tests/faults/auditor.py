@@ -20,6 +20,7 @@ from tests.rig import ApiError
 
 Object = dict[str, Any]
 ADMISSION = "cohort-extender.io/admission"
+CONDITION = "cohort-extender.io/Admitted"
 ALL_PODS = "/api/v1/pods"
 EVICTED = "EvictionByEvictionAPI"
 
@@ -61,8 +62,8 @@ def was_evicted(pod: Object) -> bool:
 class Auditor:
     """``violations`` says what did not hold; ``peak`` is the most GPUs that were held at once.
 
-    ``admitted`` are the pods that got an admission, in order; ``victims`` those that were evicted. ``decided_s``,
-    ``placed_s``: when the newest of them was seen, and when the newest pod got its node, on the monotonic clock.
+    ``admitted`` are the pods that got an admission, in order; ``victims`` those that were evicted. ``decided_s``: when
+    the newest of them was seen, on the monotonic clock.
     """
 
     lab: Lab
@@ -71,10 +72,8 @@ class Auditor:
     admitted: dict[str, str] = field(default_factory=dict)
     victims: dict[str, str] = field(default_factory=dict)
     decided_s: float = 0.0
-    placed_s: float = 0.0
     _pods: dict[str, Object] = field(default_factory=dict)
     _pools: dict[str, str] = field(default_factory=dict)
-    _placed: set[str] = field(default_factory=set)
     _version: str = ""
 
     async def run(self) -> None:
@@ -133,9 +132,6 @@ class Auditor:
             self.victims.setdefault(uid, name)
         if len(self.admitted) + len(self.victims) > known:
             self.decided_s = time.monotonic()
-        if "nodeName" in pod["spec"] and uid not in self._placed:
-            self._placed.add(uid)
-            self.placed_s = time.monotonic()
 
     def _check(self, pod: Object, before: Object | None) -> None:
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -153,6 +149,15 @@ class Auditor:
             self.violations.append(f"{name} is admitted and still gated")
 
     # For the end of a test.
+
+    def untold(self) -> list[str]:
+        """The pods that wait without a reason, and those that are in and still say why they wait."""
+        found = []
+        for pod in self._pods.values():
+            says = [one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == CONDITION]
+            if not has_ended(pod) and (says == ["False"]) != (admission_of(pod) is None):
+                found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        return sorted(found)
 
     def halves(self, namespace: str) -> list[str]:
         """The groups of *namespace* of which some members hold quota and others do not."""

@@ -59,9 +59,13 @@ def running(pods: Sequence[Object]) -> list[str]:
 
 
 class Scene:
-    """Begins, is caught, and says whether it ended well."""
+    """Begins, is caught, and says whether it ended well.
+
+    ``decided_s``: when the last decision of what was caught was seen, on the monotonic clock, once ``ends`` has ended.
+    """
 
     skip = 1
+    decided_s = 0.0
 
     def __init__(self, lab: Lab, auditor: Auditor) -> None:
         self.lab = lab
@@ -115,6 +119,7 @@ class Admission(Scene):
     async def ends(self) -> None:
         """The first eight run, and the others follow in their order when there is room."""
         await self.lab.pods_are(LEFT, lambda pods: len(admitted(pods)) == TOTAL, f"{TOTAL} pods are in")
+        self.decided_s = self.auditor.decided_s
         line = in_order(await self.lab.pods(LEFT))
         assert admitted(await self.lab.pods(LEFT)) == sorted(line[:TOTAL])
         for gone, follows in zip(line[:WAITING], line[TOTAL:], strict=True):
@@ -147,6 +152,7 @@ class Eviction(Scene):
         """Right runs two, and exactly two are gone."""
         await self.lab.pods_are(RIGHT, lambda pods: len(running(pods)) == self.back, "right runs what it wants")
         await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == len(pods), "victims are gone")
+        self.decided_s = self.auditor.decided_s
         assert not any(map(was_evicted, await self.lab.pods(LEFT)))
         assert len(running(await self.lab.pods(LEFT))) == TOTAL - self.back
         assert len(self.auditor.victims) == self.back
@@ -175,6 +181,7 @@ class Gang(Scene):
         """All of the group run, and the others have what is left."""
         await self.lab.pods_are(RIGHT, lambda pods: len(running(pods)) == self.size, "the whole group runs")
         await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL - self.size, "the rest is used")
+        self.decided_s = self.auditor.decided_s
         assert sum(map(holds, await self.lab.pods(LEFT))) == TOTAL - self.size
 
     def _member(self, index: int) -> Object:
