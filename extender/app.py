@@ -40,6 +40,7 @@ from extender.model.names import Namespace
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 from extender.pods.placement import Placement
+from extender.serve import parents
 from extender.serve.extender import Extender
 from extender.serve.jobs import JobWebhook
 from extender.serve.metrics import Metrics
@@ -228,6 +229,7 @@ class App:
                 "/webhooks/mutate-pods": webhook.mutate,
                 "/webhooks/validate-pods": webhook.validate,
                 "/webhooks/mutate-jobs": jobs.mutate,
+                "/webhooks/mutate-parents": parents.mutate,
             },
             health=self,
             metrics=self._metrics,

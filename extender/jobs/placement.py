@@ -6,7 +6,8 @@ controllers are followed up to the Job, and ranks matter only while the Job has 
 
 from extender.jobs.shelf import Shelf
 from extender.model.errors import NotYetSeen
-from extender.model.pods import Pod
+from extender.model.names import LocalQueueName
+from extender.model.pods import Owner, Pod
 from extender.model.questions import PodInQuestion
 from extender.model.quota import Labels
 from extender.pods.placement import Placement, Protection
@@ -27,9 +28,30 @@ class JobPlacement(Placement):
         """The labels that a node must carry; None if the pod's Job is not admitted, or not for so many pods."""
         if not question.unit:
             return super()._admitted_labels(question, pod)
-        if pod is None or self._jobs.is_ahead(pod):
+        asked = pod or _as_asked(question)
+        if self._jobs.is_ahead(asked):
             raise NotYetSeen(f"pod {question.namespace}/{question.name}: its Job's admission has not reached us yet")
-        given = self._jobs.assignment_of(pod)
-        if given is None or not self._jobs.may_take_a_place(pod, given.name, given.count):
+        given = self._jobs.assignment_of(asked)
+        if given is None:
+            return None
+        if pod is None and not self._jobs.has_a_place_left(asked, given.name, given.count):
+            raise NotYetSeen(f"pod {question.namespace}/{question.name} has not reached the extender yet")
+        if pod is not None and not self._jobs.may_take_a_place(pod, given.name, given.count):
             return None
         return self._jobs.labels_of(given)
+
+
+def _as_asked(question: PodInQuestion) -> Pod:
+    """The pod as the scheduler shows it: it often asks before our own watch has brought the pod."""
+    return Pod(
+        uid=question.uid,
+        namespace=question.namespace,
+        name=question.name,
+        resource_version="",
+        created_ms=0,
+        queue=LocalQueueName(question.queue),
+        requests=(),
+        owner=Owner("", "", question.controller) if question.controller else None,
+        unit=True,
+        unit_admission=question.unit_admission,
+    )

@@ -197,11 +197,11 @@ def hold(job: Job, classes: Classes, *, left: int) -> Reason | None:
     if not job.active:
         by = "hand; remove the annotation cohort-extender.io/active to queue it again"
         return reason(ReasonCode.DEACTIVATED, by=by)
-    if not job.suspended or not job.managed:
-        return reason(ReasonCode.PODS_LEAVING, left=max(left, job.running))
-    if left or job.running or job.started or not job.suspension_seen:
-        return reason(ReasonCode.PODS_LEAVING, left=max(left, job.running))
-    return None
+    left = max(left, job.running)
+    if left:
+        return reason(ReasonCode.PODS_LEAVING, left=left)
+    settled = job.suspended and job.managed and job.suspension_seen and not job.started
+    return None if settled else reason(ReasonCode.NOT_EVALUATED)
 
 
 def _holding(job: Job, admission: Admission, classes: Classes, *, evicted: bool) -> Workload:

@@ -15,7 +15,16 @@ from typing import Final
 import msgspec
 
 from extender.model.effects import AdoptPod, Effect, EvictPod, RecordEvent, SetPodCondition, SetQueueStatus, UngatePod
-from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, SetJobCondition, StartJob, StopJob, SuspendJob
+from extender.model.jobs import (
+    GrowJob,
+    NudgePod,
+    ReleaseJob,
+    ResetStart,
+    SetJobCondition,
+    StartJob,
+    StopJob,
+    SuspendJob,
+)
 
 ACTS_MAX: Final = 50_000
 CONDITIONS_MAX: Final = 50_000
@@ -34,6 +43,7 @@ DEADLINES_S: Final[dict[type, float]] = {
     GrowJob: 60.0,
     ResetStart: 60.0,
     ReleaseJob: 60.0,
+    NudgePod: 60.0,
     SetPodCondition: 30.0,
     SetJobCondition: 30.0,
     SetQueueStatus: 30.0,

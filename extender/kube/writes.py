@@ -21,7 +21,17 @@ from extender.model.effects import (
     SetQueueStatus,
     UngatePod,
 )
-from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, SetJobCondition, StartJob, StopJob, SuspendJob
+from extender.model.jobs import (
+    PLACES_ANNOTATION,
+    GrowJob,
+    NudgePod,
+    ReleaseJob,
+    ResetStart,
+    SetJobCondition,
+    StartJob,
+    StopJob,
+    SuspendJob,
+)
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, ADOPTED_ANNOTATION, GATE, MANAGED_LABEL
 from extender.model.quota import Toleration
 
@@ -75,6 +85,11 @@ def request_for(effect: Effect, *, now_s: float, changes_status: bool, queue_api
             return Request(f"/api/v1/namespaces/{effect.namespace}/events", _event(effect, now_s, identity))
         case SetQueueStatus():
             return _queue_status(effect, queue_api)
+        case NudgePod():
+            metadata = {"uid": effect.uid, "annotations": {PLACES_ANNOTATION: str(effect.places)}}
+            return Request(
+                pod_path(effect.namespace, effect.name), orjson.dumps({"metadata": metadata}), PatchType.STRATEGIC
+            )
         case ResetStart():
             return Request(f"{job_path(effect.ref)}/status", job_patch(effect), PatchType.JSON)
         case StartJob() | StopJob() | SuspendJob() | GrowJob() | ReleaseJob():

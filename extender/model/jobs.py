@@ -6,7 +6,7 @@ where it says that it is over. batch/v1 Job is one row of that table, and the ri
 
 import msgspec
 
-from extender.model.names import LocalQueueName, Namespace, WorkloadUid
+from extender.model.names import LocalQueueName, Namespace, PodUid, WorkloadUid
 from extender.model.pods import Owner
 from extender.model.quota import Labels, Requirement, Toleration
 from extender.model.workload import Requests
@@ -22,6 +22,8 @@ REQUEUE_ANNOTATION = "cohort-extender.io/requeue"
 """On a Job: how often it was evicted, when last and why."""
 ACTIVE_ANNOTATION = "cohort-extender.io/active"
 """``"false"`` on a Job that is not to run: written when somebody suspends it by hand, removed by that somebody."""
+PLACES_ANNOTATION = "cohort-extender.io/places"
+"""On a pod that had to wait for its Job's admission to grow: for how many pods that is now."""
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 EQUAL_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
 JOB_PREFIX = "job:"
@@ -282,5 +284,18 @@ class SetJobCondition(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+class NudgePod(msgspec.Struct, frozen=True, gc=False):
+    """Make kube-scheduler look at a pod of a Job again: its Job has *places* now. Guarded by uid.
+
+    The scheduler puts a pod that an extender refused aside until something in the cluster changes that it watches; an
+    admission that grows is no such thing, a change of the pod is.
+    """
+
+    uid: PodUid
+    namespace: Namespace
+    name: str
+    places: int
+
+
 JobAct = StartJob | StopJob | SuspendJob | GrowJob | ResetStart | ReleaseJob
-JobEffect = JobAct | SetJobCondition
+JobEffect = JobAct | SetJobCondition | NudgePod

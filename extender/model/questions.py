@@ -15,7 +15,8 @@ class PodInQuestion(msgspec.Struct, frozen=True):
     """The pod that the scheduler wants to place.
 
     ``managed``: carries our label. ``queue`` is what its annotation or label names, empty if none. ``admission`` is the
-    raw annotation, None if there is none. ``unit``: it is part of a queued Job. ``node_selector`` is sorted by key.
+    raw annotation, None if there is none. ``node_selector`` is sorted by key. ``unit``: it is part of a queued Job;
+    ``unit_admission`` is that annotation, and ``controller`` the UID of what made the pod.
     """
 
     uid: PodUid
@@ -26,6 +27,8 @@ class PodInQuestion(msgspec.Struct, frozen=True):
     admission: str | None = None
     node_selector: Labels = ()
     unit: bool = False
+    unit_admission: str = ""
+    controller: str = ""
 
 
 class PlacementQuestion(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from extender.model.errors import UserError
-from extender.model.jobs import UNIT_ANNOTATION, UNIT_JOB
+from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION, UNIT_JOB
 from extender.model.names import Namespace, PodUid
 from extender.model.pods import ADMISSION_ANNOTATION, MANAGED_LABEL, QUEUE_NAME
 from extender.model.questions import PlacementQuestion, PodInQuestion, PreemptionQuestion
@@ -24,12 +24,18 @@ _T = TypeVar("_T")
 _NODES_MODE = "this extender keeps the nodes itself: set nodeCacheCapable: true in its KubeSchedulerConfiguration"
 
 
+class _Owner(msgspec.Struct):
+    uid: str = ""
+    controller: bool | None = None
+
+
 class _Metadata(msgspec.Struct):
     uid: str = ""
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = msgspec.field(default=None, name="ownerReferences")
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -140,6 +146,7 @@ def _pod(pod: _Pod) -> PodInQuestion:
     labels = metadata.labels or {}
     annotations = metadata.annotations or {}
     selector = pod.spec.node_selector
+    unit = annotations.get(UNIT_ANNOTATION) == UNIT_JOB
     return PodInQuestion(
         uid=PodUid(metadata.uid),
         namespace=Namespace(metadata.namespace),
@@ -148,5 +155,11 @@ def _pod(pod: _Pod) -> PodInQuestion:
         queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
         admission=annotations.get(ADMISSION_ANNOTATION),
         node_selector=tuple(sorted(selector.items())) if selector else (),
-        unit=annotations.get(UNIT_ANNOTATION) == UNIT_JOB,
+        unit=unit,
+        unit_admission=annotations.get(UNIT_ADMISSION_ANNOTATION, "") if unit else "",
+        controller=_controller(metadata) if unit else "",
     )
+
+
+def _controller(metadata: _Metadata) -> str:
+    return next((owner.uid for owner in metadata.owner_references or () if owner.controller), "")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
+import yaml
 
-from tests.e2e.installation import Installation
+from tests.e2e.installation import MANIFESTS, Installation
 from tests.rig import NodePool, Rig
 
 Object = dict[str, Any]
@@ -30,6 +33,7 @@ PODS = f"/api/v1/namespaces/{LAB}/pods"
 FLAVORS = ("blue", "green")
 POOLS = tuple(NodePool(color, 4, {"color": color}, capacity={"example.com/gpu": 64, "pods": 500}) for color in FLAVORS)
 GPU = "example.com/gpu"
+RIGHTS = [Path(__file__).parent / "crds" / "widget-rights.yaml"]
 
 
 def job(
@@ -230,13 +234,45 @@ def as_json(text: str | None) -> Object:
     return found
 
 
+class WithKinds(Installation):
+    """The product with components for more kinds, whose webhooks are served on this machine's address too."""
+
+    components: tuple[str, ...] = ()
+
+    def _with_components(self) -> Path:
+        directory = self._write_overlay()
+        file = directory / "kustomization.yaml"
+        kustomization = yaml.safe_load(file.read_text())
+        where = [os.path.relpath(MANIFESTS / "components" / one, directory.resolve()) for one in self.components]
+        file.write_text(yaml.safe_dump({**kustomization, "components": where}))
+        return directory
+
+    async def _apply(self) -> None:
+        directory = self._with_components()
+        built = await self.rig.kubectl("kustomize", "--load-restrictor=LoadRestrictionsNone", directory)
+        found = [one for one in yaml.safe_load_all(built) if one]
+        for hook in [hook for one in found for hook in one.get("webhooks", ())]:
+            service = hook["clientConfig"].pop("service", None)
+            if service is not None:
+                hook["clientConfig"]["url"] = f"https://127.0.0.1:{self.webhook_port}{service['path']}"
+        for rights in RIGHTS:
+            found += [one for one in yaml.safe_load_all(rights.read_text()) if one]
+        await self.rig.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(found))
+        await self.rig.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
 @asynccontextmanager
 async def opened(
-    *, overlay: str = "default", settings: Object | None = None, pools: tuple[NodePool, ...] = POOLS
+    *,
+    overlay: str = "default",
+    settings: Object | None = None,
+    pools: tuple[NodePool, ...] = POOLS,
+    components: Sequence[str] = (),
 ) -> AsyncIterator[Lab]:
     """A rig with the product installed and the lab set up."""
     async with Rig(nodes=pools, scheduler=False) as rig:
-        installation = Installation(rig, overlay=overlay, settings=settings)
+        installation = WithKinds(rig, overlay=overlay, settings=settings)
+        installation.components = tuple(components)
         await installation.install()
         lab = Lab(installation)
         await lab.set_up()
