@@ -172,9 +172,7 @@ class Replica:
             self.unseen.pop(uid, None)
         outdated = self.outdated.get(uid)
         if outdated and not (isinstance(record, Pod) and record.resource_version == outdated.resource_version):
-            # What one member has seen changed is decided anew for the whole group.
-            workload = outdated.workload
-            self.outdated = {uid: write for uid, write in self.outdated.items() if write.workload != workload}
+            self._forget_conflicts(outdated.workload)
         before = self.pods().get(uid)
         if record is None and before is not None:
             left = [pod for pod in self.pods().values() if pod.uid != uid]
@@ -229,8 +227,11 @@ class Replica:
         self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
         if isinstance(effect, EvictPod):
             self.evicting.pop(effect.workload, None)
-        if isinstance(effect, UngatePod) and refusal.status == 409:
-            self._meet_conflict(effect)
+        if isinstance(effect, UngatePod):
+            if refusal.status == 409:
+                self._meet_conflict(effect)
+            else:
+                self._forget_conflicts(effect.workload)
         self.driver.refused(effect, f"{KINDS_OF_REFUSAL[refusal.status]}: {refusal}")
 
     def _meet_conflict(self, effect: UngatePod) -> None:
@@ -242,6 +243,10 @@ class Replica:
         others = [pod for pod in pods.values() if seen.group and pod.group == seen.group and not pod.ended]
         if not any(pod.admission for pod in others):
             self.outdated[effect.uid] = effect
+
+    def _forget_conflicts(self, workload: WorkloadUid) -> None:
+        """What one member has seen changed, or was refused for good, is decided anew for the whole group."""
+        self.outdated = {uid: write for uid, write in self.outdated.items() if write.workload != workload}
 
     def _done(self, effect: Effect) -> None:
         seen = self.pods().get(effect.uid) if isinstance(effect, UngatePod) else None
