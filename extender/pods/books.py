@@ -65,6 +65,7 @@ class Books(Records):
     def _ungate(self, pod: Pod, workload: WorkloadUid, admission: Admission, assignment: PodSetAssignment) -> UngatePod:
         text = write_admission(pod.uid, assignment.name, admission)
         self._assumed[pod.uid] = text
+        self._outdated.pop(pod.uid, None)
         flavors = self.flavors_of(assignment)
         return UngatePod(
             workload=workload,

@@ -259,3 +259,15 @@ def test_an_admission_whose_pods_ended_before_they_were_seen_is_given_back(books
 
     assert events[0] == AdmissionRefused(GROUP, "all that was started of it has ended")
     assert events[1].workload.pod_sets[0].count == 1
+
+
+def test_a_conflict_of_an_earlier_write_does_not_take_back_a_later_one(books):
+    """Found by the simulator: the quota was given away while the second write was under way."""
+    workload = told(books, member("a"), member("b"))
+    first, second = admit_gang(books, workload)
+    books.refuse(first, "conflict: the object has been modified")
+    books.refuse(second, "gone: no such pod")
+    admit_gang(books, workload)
+    events = books.apply(PodSeen(member("a", resource_version="8")))
+
+    assert events == []
