@@ -19,8 +19,9 @@ from tests.rig.nodes import PREFIX
 
 NAMESPACE = "load"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-WIDTH = 24
-"""Requests in flight, of each kind."""
+CREATIONS_IN_FLIGHT = 12
+"""Few, so that a crowd waits here and not in the API server, in the way of everybody else."""
+ENDINGS_IN_FLIGHT = 24
 
 
 @dataclass(slots=True)
@@ -97,8 +98,8 @@ class Player:
         version = await self._raw.version(PODS)
         self._began = time.monotonic()
         tasks = [asyncio.create_task(self._watch(version)), asyncio.create_task(self._submit())]
-        tasks += [asyncio.create_task(self._create()) for _ in range(WIDTH)]
-        tasks += [asyncio.create_task(self._end()) for _ in range(WIDTH)]
+        tasks += [asyncio.create_task(self._create()) for _ in range(CREATIONS_IN_FLIGHT)]
+        tasks += [asyncio.create_task(self._end()) for _ in range(ENDINGS_IN_FLIGHT)]
         done = asyncio.create_task(self._done.wait())
         try:
             endless = [task for task in tasks if task is not tasks[1]]  # all but the submission
