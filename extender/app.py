@@ -175,6 +175,7 @@ class App:
             client,
             self._outcome,
             may_write=self._leader.is_leader,
+            has_ended=lambda uid: self._books.pod(uid) is None,
             queue_api=f"{resources.KUEUE_GROUP}/{version}",
             identity=self._identity,
         )

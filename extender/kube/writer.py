@@ -22,6 +22,7 @@ from extender.kube.writes_jobs import job_path
 from extender.model.effects import AdoptPod, Effect, EvictPod, SetPodCondition, UngatePod
 from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, TransientError, Unreachable
 from extender.model.jobs import GrowJob, SetJobCondition, StartJob, StopJob
+from extender.model.names import PodUid
 from extender.model.pods import ADMISSION_ANNOTATION
 
 IN_FLIGHT_MAX: Final = 32
@@ -147,8 +148,9 @@ class Counters(msgspec.Struct):
 class Writer:
     """Submit effects at any time; ``run`` carries them out until cancelled; every effect gets one outcome.
 
-    ``may_write`` is asked right before each request. A request lasts at most 5 s, the time between the end of our
-    right to write and the first moment at which somebody else may have it.
+    ``has_ended`` is asked before an eviction: one that waited until its pod finished by itself would delete a pod whose
+    logs somebody wants to read. ``may_write`` is asked right before each request. A request lasts at most 5 s, the time
+    between the end of our right to write and the first moment at which somebody else may have it.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class Writer:
         on_outcome: OnOutcome,
         *,
         may_write: Callable[[], bool],
+        has_ended: Callable[[PodUid], bool] = lambda _: False,
         queue_api: str = "kueue.x-k8s.io/v1beta2",
         identity: str = FIELD_MANAGER,
         in_flight_max: int = IN_FLIGHT_MAX,
@@ -170,6 +173,7 @@ class Writer:
         self._api = api
         self._on_outcome = on_outcome
         self._may_write = may_write
+        self._has_ended = has_ended
         self._queue_api = queue_api
         self._identity = identity
         self._in_flight_max = in_flight_max
@@ -257,6 +261,8 @@ class Writer:
         """Send once. None: it will be tried again."""
         if self._outbox.is_void(job) or not self._may_write():
             return Outcome(OutcomeKind.FENCED, "not the leader")
+        if isinstance(job.effect, EvictPod) and self._has_ended(job.effect.uid):
+            return Outcome(OutcomeKind.DONE)
         try:
             await self._send(job)
         except ExtenderError as error:

@@ -26,10 +26,12 @@ class Desk:
         self.clock = FakeClock()
         self.outcomes = []
         self.leads = True
+        self.ended = set()
         self.writer = Writer(
             client,
             lambda effect, outcome: self.outcomes.append((effect, outcome)),
             may_write=lambda: self.leads,
+            has_ended=lambda uid: uid in self.ended,
             pace=pace,
             clock=self.clock,
             wall_clock=lambda: 1772353815.0,

@@ -109,6 +109,14 @@ async def test_an_admission_of_unknown_outcome_that_somebody_overtook_is_a_confl
     assert await desk.kind(effect) is OutcomeKind.CONFLICT
 
 
+async def test_a_pod_that_finished_before_its_eviction_was_sent_is_left_alone(api, desk, pod):
+    effect = evict(pod)
+    desk.ended.add(effect.uid)
+
+    assert await desk.kind(effect) is OutcomeKind.DONE
+    assert api.requests == []
+
+
 async def test_when_the_pod_cannot_be_read_back_it_is_tried_again(api, desk, pod):
     api.fail("PATCH", "/pods/p", Fault(apply=True, cut=True))
     api.fail("GET", "/pods/p", Fault(status=500))
