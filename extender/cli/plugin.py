@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from extender.cli import jobs
 from extender.cli.tree import build, draw
 from extender.kube.client import ApiClient
 from extender.kube.config import find_config
@@ -99,6 +100,36 @@ def describe(found: dict[str, Any]) -> Text:
     if others:
         words.append(f"\nother gates: {', '.join(others)}", style="yellow")
     return words
+
+
+@explain.command()
+def job(
+    name: str,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The Job's namespace.")] = "default",
+    kubeconfig: Kubeconfig = "",
+) -> None:
+    """Say why a Job waits, or where it was admitted, and what its pods do."""
+
+    async def get(client: ApiClient) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        found: dict[str, Any] = orjson.loads(await client.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"))
+        selector = f"batch.kubernetes.io/controller-uid%3D{found['metadata']['uid']}"
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}"
+        return found, list(orjson.loads(await client.get(path))["items"])
+
+    Console().print(jobs.describe_job(*_ask(kubeconfig, get)))
+
+
+@app.command()
+def check(
+    object_file: Annotated[str, typer.Option("--object", help="YAML of one object of the kind.")],
+    configuration: Annotated[str, typer.Option("-f", "--file", help="Configuration file with the rows.")] = "",
+) -> None:
+    """Say what a row of the table of kinds finds in an object, before the service is told of it."""
+    try:
+        Console().print(jobs.check(configuration, object_file))
+    except ExtenderError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(1) from error
 
 
 def main() -> None:
