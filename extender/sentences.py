@@ -65,14 +65,26 @@ def eviction(evict: Evict, engine: Engine, books: Books) -> str:
     if winner and loser:
         said += f"; priority {winner.priority} against {loser.priority}"
     if evict.reason is EvictionReason.IN_COHORT_FAIR_SHARING:
-        said += f"; weighted shares {_share(queue, engine)} and {_share(admission.cluster_queue, engine)}"
+        said += f"; {_shares(queue, admission.cluster_queue, engine)}"
     return (
         f"{said}; preemptor path: {path_of(queue, engine)}; preemptee path: {path_of(admission.cluster_queue, engine)}"
     )
 
 
+def _shares(queue: str, other: str, engine: Engine) -> str:
+    """The two shares that were compared: of the nodes just below the lowest cohort above both queues."""
+    mine, theirs = path_of(queue, engine).split("/"), path_of(other, engine).split("/")
+    meeting = next((depth for depth, (one, two) in enumerate(zip(mine, theirs, strict=False)) if one != two), None)
+    if meeting is None:
+        return "weighted shares unknown"
+    sides = mine[meeting], theirs[meeting]
+    return "weighted shares now: " + " and ".join(f"{side} {_share(side, engine)}" for side in sides)
+
+
 def _share(name: str, engine: Engine) -> str:
     try:
+        if name in engine.cohort_names():
+            return str(engine.cohort_view(CohortName(name)).weighted_share)
         return str(engine.view(ClusterQueueName(name)).weighted_share)
     except KeyError:
         return "unknown"

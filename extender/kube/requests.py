@@ -59,9 +59,15 @@ def _requests(
 
 
 def _asked(text: bytes, where: str) -> Sums:
-    """The requests within a ``resources`` field."""
+    """The requests within a ``resources`` field; what has a limit only is requested at that limit.
+
+    The API server does the same to a pod, but not to the template of a Job that has no pods yet.
+    """
     resources = _read(_RESOURCES, text, where)
-    return _parsed(resources.requests if resources else None, f"{where}.requests")
+    if resources is None:
+        return {}
+    limits = _parsed(resources.limits, f"{where}.limits")
+    return {**limits, **_parsed(resources.requests, f"{where}.requests")}
 
 
 def _read(decoder: msgspec.json.Decoder[T], text: bytes, where: str) -> T:

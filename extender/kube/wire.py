@@ -204,6 +204,7 @@ class ResourcesWire(_Wire):
     """``resources`` of a container or a pod."""
 
     requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
 
 
 class ContainerWire(_Wire):

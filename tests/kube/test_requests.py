@@ -30,6 +30,11 @@ def requests_of(**spec):
             {"containers": [asks(cpu="1", gpu="1"), asks(cpu="500m")]}, {"cpu": 1500, "gpu": 1}, id="containers add up"
         ),
         pytest.param(
+            {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "2"}, "requests": {"cpu": "1"}}}]},
+            {"cpu": 1000, "gpu": 1},
+            id="what has a limit only is requested at its limit",
+        ),
+        pytest.param(
             {"containers": [asks(cpu="1")], "initContainers": [asks(cpu="3"), asks(cpu="2", memory="1Gi")]},
             {"cpu": 3000, "memory": 2**30},
             id="init containers run one after the other: the largest counts",
