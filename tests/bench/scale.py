@@ -114,7 +114,7 @@ def result(load: Plan, log: Log, ours: Result, floor: dict[str, float]) -> Resul
         },
         "writes": dict(writes),
         "writes_per_workload": round(writes.total() / count, 3),
-        "writes_per_admission": round(writes.total() / max(1, writes["UngatePod"]), 3),
+        "writes_per_decision": round(writes.total() / max(1, writes["UngatePod"] + writes["EvictPod"]), 3),
         "floor": floor,
         "floor_s": round(_floor.floor_s(floor, count), 1),
         "goals": GOALS.get(load.name, {}),
