@@ -61,18 +61,17 @@ async def run(asked: argparse.Namespace) -> Result:
     """Fill a cluster, then restart the service in it."""
     plan = load(pods=asked.pods, admitted=asked.admitted)
     async with Rig(scheduler=False) as rig, Raw(rig.server, rig._tls) as raw:
-        with Machine() as machine:
-            await create_namespace(rig, NAMESPACE)
-            began = time.monotonic()
-            await in_flight(asked.pods, lambda n: raw.must("POST", PODS, pod(n)), width=32)
-            print(f"{asked.pods} pods created in {time.monotonic() - began:.0f} s", flush=True)
-            installation = await install(rig, settings={"logLevel": "warning"})
-            for name in ("kube-controller-manager", "kwok"):  # their lists and watches are not the question
-                await rig.component(name).kill()
-            await create_queues(raw, plan, namespace=NAMESPACE)
-            await until_leading(installation, timeout_s=120)
-            await _until_admitted(installation, asked.admitted // QUEUES * QUEUES)
-            rounds = [await _restart(installation) for _ in range(asked.restarts)]
+        await create_namespace(rig, NAMESPACE)
+        began = time.monotonic()
+        await in_flight(asked.pods, lambda n: raw.must("POST", PODS, pod(n)), width=32)
+        print(f"{asked.pods} pods created in {time.monotonic() - began:.0f} s", flush=True)
+        installation = await install(rig, settings={"logLevel": "warning"})
+        for name in ("kube-controller-manager", "kwok"):  # their lists and watches are not the question
+            await rig.component(name).kill()
+        await create_queues(raw, plan, namespace=NAMESPACE)
+        await until_leading(installation, timeout_s=120)
+        await _until_admitted(installation, asked.admitted // QUEUES * QUEUES)
+        rounds = [await _restart(installation) for _ in range(asked.restarts)]
     return {
         "pods": asked.pods,
         "admitted": asked.admitted,
@@ -82,7 +81,6 @@ async def run(asked: argparse.Namespace) -> Result:
         "held_ms_max": min(max(one["held_ms_start"], one["held_ms_leading"]) for one in rounds),
         "rounds": rounds,
         "goals": GOALS,
-        "machine_load": machine.load,
     }
 
 
@@ -137,7 +135,9 @@ def main(argv: list[str]) -> int:
     options.add_argument("--restarts", type=int, default=3)
     options.add_argument("--json", type=Path)
     asked = options.parse_args(argv)
-    found = uvloop.run(run(asked))
+    with Machine() as machine:
+        found = uvloop.run(run(asked))
+    found["machine_load"] = machine.load
     show(found, Console())
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1) + "\n")

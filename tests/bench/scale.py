@@ -47,33 +47,31 @@ async def run(load: Plan, asked: argparse.Namespace) -> Result:
     """One run on a rig of its own."""
     pools = nodes_of(load) if asked.scheduler else ()
     async with Rig(nodes=pools, scheduler=False) as rig, Raw(rig.server, rig._tls) as raw:
-        with Machine() as machine:
-            floor = await _floor.measure(rig, raw, count=asked.floor_requests)
-            settings = {} if asked.fair else {"fairSharing": None}
-            installation = await install(rig, settings={**settings, "logLevel": "warning"}, overlay=asked.overlay)
-            await _floor.create_namespace(rig, NAMESPACE)
-            await create_queues(raw, load, namespace=NAMESPACE)
-            if asked.scheduler:
-                await rig.start_scheduler(await installation._scheduler_config())
-            else:  # nothing for them to do here, as in the reference's own test
-                await rig.component("kube-controller-manager").kill()
-                await rig.component("kwok").kill()
-            await until_leading(installation)
-            costs, before = Costs(rig, [name for name in PROCESSES if name in rig.processes]), await api_writes(rig)
-            player = Player(load, raw, finishes=not asked.scheduler)
-            report = asyncio.create_task(_report(player, costs))
-            try:
-                log = await player.run(timeout_s=asked.timeout)
-            finally:
-                report.cancel()
-            processes = costs.figures()
-            ours, theirs = await dump(installation), await api_writes(rig) - before
+        floor = await _floor.measure(rig, raw, count=asked.floor_requests)
+        settings = {} if asked.fair else {"fairSharing": None}
+        installation = await install(rig, settings={**settings, "logLevel": "warning"}, overlay=asked.overlay)
+        await _floor.create_namespace(rig, NAMESPACE)
+        await create_queues(raw, load, namespace=NAMESPACE)
+        if asked.scheduler:
+            await rig.start_scheduler(await installation._scheduler_config())
+        else:  # nothing for them to do here, as in the reference's own test
+            await rig.component("kube-controller-manager").kill()
+            await rig.component("kwok").kill()
+        await until_leading(installation)
+        costs, before = Costs(rig, [name for name in PROCESSES if name in rig.processes]), await api_writes(rig)
+        player = Player(load, raw, finishes=not asked.scheduler)
+        report = asyncio.create_task(_report(player, costs))
+        try:
+            log = await player.run(timeout_s=asked.timeout)
+        finally:
+            report.cancel()
+        processes = costs.figures()
+        ours, theirs = await dump(installation), await api_writes(rig) - before
         return {
             **result(load, log, ours, floor),
             "api_writes": dict(sorted(theirs.items())),
             "processes": processes,
             "memory_mb_by_second": costs.samples,
-            "machine_load": machine.load,
             "series": series(log),
         }
 
@@ -187,7 +185,9 @@ def main(argv: list[str]) -> int:
     options.add_argument("--plot", type=Path)
     asked = options.parse_args(argv)
     load = plan(asked.generator, scale_down=asked.scale_down)
-    found = uvloop.run(run(load, asked)) | {"quota_cores": load.nominal, "scale_down": asked.scale_down}
+    with Machine() as machine:  # around the rig: what its processes used is ours once they have ended
+        found = uvloop.run(run(load, asked))
+    found |= {"quota_cores": load.nominal, "scale_down": asked.scale_down, "machine_load": machine.load}
     show(found, Console())
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1) + "\n")

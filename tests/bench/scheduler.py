@@ -119,23 +119,22 @@ async def run(asked: argparse.Namespace) -> Result:
         Rig(nodes=pools(asked.nodes, asked.pods), scheduler=False) as rig,
         Raw(rig.server, rig._tls) as raw,
     ):
-        with Machine() as machine:
-            await create_namespace(rig, NAMESPACE)
-            installation: Installation = await install(rig, settings={"logLevel": "warning"})
-            ours = await installation._scheduler_config()
-            for name in ("kube-controller-manager", "kwok"):
-                await rig.component(name).kill()
-            await create_queue(raw, asked.pods)
-            await until_leading(installation)
-            rounds: list[Result] = []
-            for turn in range(asked.rounds):
-                for extender in (True, False) if turn % 2 == 0 else (False, True):
-                    version = await prepare(rig, raw, asked.pods)
-                    found = await schedule(rig, raw, ours if extender else STOCK, asked.pods, version)
-                    rounds.append({"round": turn, "extender": extender, **found})
-                    print(rounds[-1], flush=True)
-                    await clear(raw, asked.pods)
-    return {**ratio(rounds), "nodes": asked.nodes, "pods": asked.pods, "rounds": rounds, "machine_load": machine.load}
+        await create_namespace(rig, NAMESPACE)
+        installation: Installation = await install(rig, settings={"logLevel": "warning"})
+        ours = await installation._scheduler_config()
+        for name in ("kube-controller-manager", "kwok"):
+            await rig.component(name).kill()
+        await create_queue(raw, asked.pods)
+        await until_leading(installation)
+        rounds: list[Result] = []
+        for turn in range(asked.rounds):
+            for extender in (True, False) if turn % 2 == 0 else (False, True):
+                version = await prepare(rig, raw, asked.pods)
+                found = await schedule(rig, raw, ours if extender else STOCK, asked.pods, version)
+                rounds.append({"round": turn, "extender": extender, **found})
+                print(rounds[-1], flush=True)
+                await clear(raw, asked.pods)
+    return {**ratio(rounds), "nodes": asked.nodes, "pods": asked.pods, "rounds": rounds}
 
 
 def ratio(rounds: list[Result]) -> Result:
@@ -170,7 +169,9 @@ def main(argv: list[str]) -> int:
     options.add_argument("--rounds", type=int, default=2, help="pairs of rounds")
     options.add_argument("--json", type=Path)
     asked = options.parse_args(argv)
-    found = uvloop.run(run(asked))
+    with Machine() as machine:
+        found = uvloop.run(run(asked))
+    found["machine_load"] = machine.load
     show(found, Console())
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1) + "\n")
