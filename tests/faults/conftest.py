@@ -1,4 +1,4 @@
-"""One lab for the tests of a module; every test begins with it whole and empty, under the auditor's eyes."""
+"""One lab for all tests; each begins with it whole and empty, under the auditor's eyes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,10 @@ from tests.faults.auditor import Auditor
 from tests.faults.lab import Lab, lab
 
 
-@pytest.fixture(scope="module")
-def lab_class() -> type[Lab]:
-    """What kind of lab the tests of a module want."""
-    return Lab
-
-
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def installed(request: pytest.FixtureRequest, lab_class: type[Lab]) -> AsyncIterator[Lab]:
-    """Two replicas on a control plane."""
-    async with lab(lab_class) as made:
+@pytest_asyncio.fixture(loop_scope="session", scope="package")
+async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
+    """Two replicas on a control plane, for all tests of faults."""
+    async with lab() as made:
         running = request.config.stash[RIGS]
         running.append(made.rig)
         yield made

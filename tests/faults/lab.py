@@ -29,6 +29,7 @@ POOLS = (
     NodePool("other", 1, {POOL: "other"}, capacity={GPU: 8}),
 )
 """The quota's GPUs are on the good nodes. There is room on the other one too, but no quota for it."""
+ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/cohort-extender"
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 PROBE_S = 0.5
 TAKE_OVER_S_MAX = 60.0
@@ -90,7 +91,9 @@ class Lab(Installation):
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig)
         self.proxies: dict[str, Proxy] = {}
+        self.tokens: dict[str, str] = {}
         self.scheduler_restarts = 0
+        self._bound_to: dict[str, Object] = {}
         self._ready: dict[str, bool] = {}
         self._fronts = {
             "extender": Front(lambda: self._targets("extender")),
@@ -134,8 +137,7 @@ class Lab(Installation):
             await self._session.close()
 
     async def credentials(self, replica: Replica) -> Path:
-        """The service account's kubeconfig, with the proxy's address in it."""
-        direct = await super().credentials(replica)
+        """A kubeconfig with the proxy's address, and a token of its own that is bound to a pod, as in a cluster."""
         proxy = Proxy(
             self.rig.server,
             trust=ssl.create_default_context(cafile=self.rig.ca.cert),
@@ -144,12 +146,32 @@ class Lab(Installation):
         )
         await proxy.start()
         self.proxies[replica.name] = proxy
-        config = yaml.safe_load(direct.read_text())
+        made = await self.rig.api.create(pods_path(NAMESPACE), _pod_of(replica))
+        await self.rotate(replica, {"apiVersion": "v1", "kind": "Pod", **_named(made)})
+        config = yaml.safe_load((await super().credentials(replica)).read_text())
         config["clusters"][0]["cluster"]["server"] = proxy.url
+        config["users"][0]["user"] = {"tokenFile": str(self._token_file(replica))}
         file = self.rig.directory / f"{replica.name}.kubeconfig"
         file.touch(mode=0o600)
         file.write_text(yaml.safe_dump(config))
         return file
+
+    async def rotate(self, replica: Replica, bound_to: Object | None = None) -> str:
+        """Put a new token into its file, bound to an object or to what the last one was bound to."""
+        if bound_to is not None:
+            self._bound_to[replica.name] = bound_to
+        spec = {"boundObjectRef": self._bound_to[replica.name]}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await self.rig.api.create(f"{ACCOUNT}/token", request)
+        token = self.tokens[replica.name] = str(answer["status"]["token"])
+        fresh = self._token_file(replica).with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(token)
+        fresh.replace(self._token_file(replica))
+        return token
+
+    def _token_file(self, replica: Replica) -> Path:
+        return self.rig.directory / f"{replica.name}.token"
 
     # Replicas.
 
@@ -281,6 +303,22 @@ class Lab(Installation):
             raise TimeoutError("\n".join([str(error), *map(_told, found)])) from error
 
 
+def _named(made: Object) -> Object:
+    """What binds a token to *made*."""
+    return {key: made["metadata"][key] for key in ("name", "uid")}
+
+
+def _pod_of(replica: Replica) -> Object:
+    """The pod that *replica* would be in a cluster."""
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {
+        "serviceAccountName": "cohort-extender",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [{"name": "main", "image": "cohort-extender:0.1.0", "securityContext": rights}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": replica.name}, "spec": spec}
+
+
 def _told(pod: Object) -> str:
     """One line about a pod, for a person."""
     metadata, spec = pod["metadata"], pod["spec"]
@@ -304,10 +342,10 @@ def _serving(rig: Rig) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def lab(kind: type[Lab] = Lab) -> AsyncIterator[Lab]:
+async def lab() -> AsyncIterator[Lab]:
     """A rig with two replicas, installed and ready."""
     async with Rig(nodes=POOLS, scheduler=False) as rig:
-        made = kind(rig)
+        made = Lab(rig)
         try:
             await made.open()
             yield made

@@ -24,14 +24,13 @@ QUIET_S = 3.0
 TOLD_S_MAX = 45.0
 """Conditions are paced."""
 FAST = {
-    ("leader killed", "admission", Step.UNANSWERED),
-    ("leader killed", "eviction", Step.UNSEEN),
     ("leader killed", "gang", Step.DECIDED),
-    ("leader terminated", "gang", Step.DECIDED),
+    ("leader terminated", "admission", Step.DECIDED),
+    ("both replicas killed", "eviction", Step.UNANSWERED),
     ("API server killed 5 s", "admission", Step.UNSEEN),
-    ("API server killed 5 s", "eviction", Step.DECIDED),
     ("connections cut", "admission", Step.UNANSWERED),
-    ("connections cut", "eviction", Step.UNANSWERED),
+    ("connections cut", "eviction", Step.DECIDED),
+    ("network stalls 6 s", "gang", Step.UNSEEN),
 }
 """What runs without --slow: the commonest faults, each kind of write and each step at least once."""
 

@@ -25,7 +25,6 @@ from tests.rig.pki import Authority
 
 pytestmark = [pytest.mark.rig, pytest.mark.timeout(420)]
 
-ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/cohort-extender"
 CERTIFICATES = f"{SECRET}/cohort-extender-certs"
 TOKEN_CACHE_S = 12.0
 """The API server believes a token for 10 s after it has looked at it."""
@@ -33,55 +32,49 @@ KEEPER_S_MAX = 120.0
 """The keeper looks about once a minute."""
 
 
-async def token_bound_to(lab: Lab, secret: str) -> str:
-    """A token of the service account that dies with *secret*."""
+async def give_mortal_tokens(lab: Lab, secret: str) -> None:
+    """Give both replicas tokens that die with *secret*, and wait until they use them."""
     made = await lab.rig.api.create(
         SECRET, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": NAMESPACE}}
     )
     bound = {"apiVersion": "v1", "kind": "Secret", "name": secret, "uid": made["metadata"]["uid"]}
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
-    answer = await lab.rig.api.create(f"{ACCOUNT}/token", request)
-    return str(answer["status"]["token"])
-
-
-def put_token(lab: Lab, token: str) -> None:
-    """Replace the file that both replicas read."""
-    file = lab.rig.directory / f"{NAMESPACE}-cohort-extender.token"
-    fresh = file.with_suffix(".new")
-    fresh.write_text(token)
-    fresh.replace(file)
-
-
-async def test_a_rotated_token_is_used_without_a_restart(faulty: Lab, auditor: Auditor):
-    doomed = await token_bound_to(faulty, "doomed")
-    put_token(faulty, doomed)
-    leader = await faulty.leader()
+    given = {replica.name: await lab.rotate(replica, bound) for replica in lab.replicas}
 
     async def used() -> bool:
-        return faulty.proxy(leader).calls[-1].token == doomed
+        return all(lab.proxies[name].calls[-1].token == token for name, token in given.items())
 
-    await until(used, "the new token is used")
+    await until(used, "the new tokens are used")
+
+
+async def give_lasting_tokens(lab: Lab) -> None:
+    """Give both replicas tokens that are bound to their pods again."""
+    for pod_of in await lab.rig.api.list(pods_path(NAMESPACE)):
+        for replica in lab.replicas:
+            if replica.name == pod_of["metadata"]["name"]:
+                bound = {"apiVersion": "v1", "kind": "Pod", "name": replica.name, "uid": pod_of["metadata"]["uid"]}
+                await lab.rotate(replica, bound)
+
+
+@pytest.mark.slow
+async def test_a_rotated_token_is_used_without_a_restart(faulty: Lab, auditor: Auditor):
+    await give_mortal_tokens(faulty, "doomed")
+    doomed = set(faulty.tokens.values())
+    leader = await faulty.leader()
     pids = [faulty.process(replica).pid for replica in faulty.replicas]
-    await faulty.rig.service_account_kubeconfig(NAMESPACE, "cohort-extender")
+    await give_lasting_tokens(faulty)
     await faulty.rig.api.delete(f"{SECRET}/doomed")
     await asyncio.sleep(TOKEN_CACHE_S)
     await faulty.submit(LEFT, pod("p"))
     await faulty.pods_are(LEFT, lambda pods: running(pods) == ["p"], "the pod runs")
 
-    assert doomed not in {call.token for call in faulty.proxy(leader).calls[-5:]}
+    assert not doomed & {call.token for call in faulty.proxy(leader).calls[-5:]}
     assert [faulty.process(replica).pid for replica in faulty.replicas] == pids
     assert await faulty.leads(leader)
 
 
 async def test_a_token_that_died_stops_the_work_until_there_is_another(faulty: Lab, auditor: Auditor):
-    dead = await token_bound_to(faulty, "dead")
-    put_token(faulty, dead)
+    await give_mortal_tokens(faulty, "dead")
     leader = await faulty.leader()
-
-    async def used() -> bool:
-        return all(proxy.calls[-1].token == dead for proxy in faulty.proxies.values())
-
-    await until(used, "the new token is used")
     await faulty.rig.api.delete(f"{SECRET}/dead")
 
     async def refused() -> bool:
@@ -89,7 +82,7 @@ async def test_a_token_that_died_stops_the_work_until_there_is_another(faulty: L
 
     await until(refused, "the token is refused")
     await faulty.submit(LEFT, pod("p"))
-    await faulty.rig.service_account_kubeconfig(NAMESPACE, "cohort-extender")
+    await give_lasting_tokens(faulty)
     await faulty.pods_are(LEFT, lambda pods: running(pods) == ["p"], "the pod runs")
 
     assert auditor.violations == []

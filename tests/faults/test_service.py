@@ -101,6 +101,7 @@ async def test_before_its_lists_are_in_a_replica_gates_pods_and_answers_nothing_
     assert filtered["Error"] == "cohort-extender is starting: pods not listed yet"
 
 
+@pytest.mark.slow
 async def test_started_while_the_api_server_is_down_it_waits_and_says_so(faulty: Lab, auditor: Auditor):
     server = faulty.rig.component("kube-apiserver")
     for replica in faulty.replicas:
@@ -145,6 +146,7 @@ async def test_told_to_stop_while_it_starts_it_stops(faulty: Lab, auditor: Audit
     assert await faulty.process(follower).terminate(20) == 0
 
 
+@pytest.mark.slow
 async def test_stopped_with_a_write_on_its_way_it_keeps_the_lease_until_that_has_ended(faulty: Lab, auditor: Auditor):
     leader = await faulty.leader()
     other = faulty.other(leader)
@@ -203,6 +205,7 @@ async def test_quota_objects_that_come_after_the_service_are_taken_up(faulty: La
     await faulty.pods_are(LEFT, lambda pods: running(pods) == ["p"], "the pod runs")
 
 
+@pytest.mark.slow
 async def test_without_the_right_to_write_pods_it_says_why_and_does_not_storm(faulty: Lab, auditor: Auditor):
     role = await faulty.rig.api.get(ROLE)
     less = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch"]} for rule in role["rules"][:1]]
