@@ -56,8 +56,6 @@ FRESHEN_S_MAX = 5.0
 """How long a new leader waits at most for lists of quota objects; without those of what is admitted it never begins."""
 VERSION_POLL_S = 60.0
 """How often we ask which version of Kueue's API is served."""
-ADMITTED = ("pods", "jobs")
-"""The resources that carry admissions."""
 SERVICE = "cohort-extender"
 GC_THRESHOLDS = (50_000, 20, 100)
 BODY_BYTES_MAX = {"extender": 8 << 20, "webhook": 7 << 20}
@@ -187,9 +185,11 @@ class App:
             meter=self._metrics,
             times=settings.times(),
         )
+        jobs = resources.jobs(kinds)
+        self._carriers = {"pods", *(resource.name for resource in jobs)}
         self._watchers = {
             resource.name: Watcher(client, resource, self._driver.take, report=_report)
-            for resource in (*resources.everything(version), *resources.jobs(kinds))
+            for resource in (*resources.everything(version), *jobs)
         }
         self._contexts = {
             "extender": server_context(client_ca_file=settings.tls.client_ca_file),
@@ -294,7 +294,7 @@ class App:
         Of the latter one that cannot be listed stops nobody. Nodes are left out: no decision about quota reads them.
         """
         lists = {name: watcher.relist() for name, watcher in self._watchers.items() if name != "nodes"}
-        await asyncio.gather(*(lists.pop(name) for name in ADMITTED if name in lists))
+        await asyncio.gather(*(lists.pop(name) for name in sorted(self._carriers)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FRESHEN_S_MAX):
                 await asyncio.gather(*lists.values())
@@ -310,13 +310,15 @@ class App:
     async def _stop(self, leading: "asyncio.Task[None]") -> None:
         log.info("stopping")
         self._driver.lead(False)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WRITES_DRAIN_S):
-                await self._writer.drain()
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WRITES_DRAIN_S):
+                    await self._writer.drain()
+            self._writer.recall()  # what still waits, for a disruption budget say, is the next leader's
         leading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await leading
-        if not self._writer.open_acts:
+        if self._writer.settled:
             await self._leader.release()
         await self._server.drain(seconds(self._settings.drain))
         await self._server.stop()

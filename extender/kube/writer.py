@@ -6,6 +6,7 @@ whether the first attempt was ours.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,8 @@ from extender.model.pods import ADMISSION_ANNOTATION
 
 IN_FLIGHT_MAX: Final = 32
 WRITE_TIMEOUT_S: Final = 5.0
+STRAY_S_MAX: Final = 15.0
+"""How long a request may be on its way after its sender has hung up: as long as the lease lasts."""
 RETRY_MIN_S: Final = 0.5
 RETRY_MAX_S: Final = 15.0
 RETRY_AFTER_MAX_S: Final = 30.0
@@ -186,6 +189,7 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._in_flight = 0
+        self._stray_s = -math.inf
         self._statuses: dict[str, bool] = {}
 
     def __len__(self) -> int:
@@ -193,9 +197,12 @@ class Writer:
         return len(self._outbox) + self._in_flight
 
     @property
-    def open_acts(self) -> int:
-        """How many admissions, adoptions and evictions have not ended."""
-        return self._outbox.open_acts
+    def settled(self) -> bool:
+        """Whether every admission, adoption and eviction has ended, and none without our knowing how a while ago.
+
+        One whose answer we did not get may be on its way still; after ``STRAY_S_MAX`` nobody counts on that any more.
+        """
+        return not self._outbox.open_acts and self._clock() - self._stray_s > STRAY_S_MAX
 
     def submit(self, effect: Effect) -> None:
         """Take *effect*; never waits. What it makes pointless gets its outcome at once."""
@@ -260,6 +267,8 @@ class Writer:
     async def _attempt(self, job: Job) -> Outcome | None:
         """Send once. None: it will be tried again."""
         if self._outbox.is_void(job) or not self._may_write():
+            if job.unknown:
+                self._stray_s = self._clock()
             return Outcome(OutcomeKind.FENCED, "not the leader")
         if isinstance(job.effect, EvictPod) and self._has_ended(job.effect.uid):
             return Outcome(OutcomeKind.DONE)

@@ -28,7 +28,7 @@ async def test_what_waits_when_a_term_ends_is_not_sent_in_the_next(api, desk, po
 
     assert desk.outcomes[0][1].kind is OutcomeKind.FENCED
     assert api.count("POST", "/eviction") == 1
-    assert desk.writer.open_acts == 0
+    assert desk.writer.settled
 
 
 async def test_what_is_in_flight_when_a_term_ends_is_not_sent_again(api, desk, pod):
@@ -41,7 +41,9 @@ async def test_what_is_in_flight_when_a_term_ends_is_not_sent_again(api, desk, p
     await until(lambda: desk.outcomes)
 
     assert api.count("PATCH", "/pods/p") == 1
-    assert desk.writer.open_acts == 0
+    assert not desk.writer.settled  # nobody has said that it was not carried out
+    desk.clock.forward(16)
+    assert desk.writer.settled
 
 
 async def test_a_new_term_writes(api, desk, pod):
