@@ -20,7 +20,7 @@ import orjson
 import structlog
 import uvloop
 
-from extender.certs.keeper import Keeper, server_context
+from extender.certs.keeper import ClientTrust, Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import FileSource, SecretSource, Source
 from extender.clock import DatedClock
@@ -191,16 +191,15 @@ class App:
             resource.name: Watcher(client, resource, self._driver.take, report=_report)
             for resource in (*resources.everything(version), *jobs)
         }
-        self._contexts = {
-            "extender": server_context(client_ca_file=settings.tls.client_ca_file),
-            "webhook": server_context(),
-        }
+        ca_file = settings.tls.client_ca_file
+        self._contexts = {"extender": server_context(client_ca_file=ca_file), "webhook": server_context()}
         self._keeper = Keeper(
             self._certificate_source(client),
             self._contexts.values(),
             now=lambda: datetime.now(UTC),
             publisher=Publisher(_CertApi(client)) if settings.tls.inject_ca_bundle else None,
             on_change=self._metrics.certificate,
+            client_trust=ClientTrust(self._contexts["extender"], ca_file) if ca_file else None,
         )
         self._server = self._make_server()
 

@@ -42,8 +42,31 @@ def server_context(*, client_ca_file: str = "") -> ssl.SSLContext:
     return context
 
 
+class ClientTrust:
+    """Trusts what is added to the file of client authorities, without a restart; what is taken out, until then."""
+
+    def __init__(self, context: ssl.SSLContext, file: str) -> None:
+        self._context = context
+        self._file = Path(file)
+        self._mtime_ns = self._file.stat().st_mtime_ns
+
+    def follow(self) -> None:
+        """Load the file again if it has changed. Raises: UserError, when it cannot be used."""
+        try:
+            mtime_ns = self._file.stat().st_mtime_ns
+            if mtime_ns != self._mtime_ns:
+                self._context.load_verify_locations(self._file)
+                self._mtime_ns = mtime_ns
+                _log.info("client_authorities_loaded", file=str(self._file))
+        except (OSError, ssl.SSLError) as error:
+            raise UserError(f"clientCAFile {self._file}: {error}") from error
+
+
 class Keeper:
-    """Loads from *source* into *contexts*, and publishes the bundle, at the start and about once a minute."""
+    """Loads from *source* into *contexts*, and publishes the bundle, at the start and about once a minute.
+
+    *client_trust* is followed on the same occasions.
+    """
 
     def __init__(
         self,
@@ -53,12 +76,14 @@ class Keeper:
         now: Callable[[], datetime],
         publisher: Publisher | None = None,
         on_change: Callable[[float], None] | None = None,
+        client_trust: ClientTrust | None = None,
     ) -> None:
         self._source = source
         self._contexts = tuple(contexts)
         self._now = now
         self._publisher = publisher
         self._on_change = on_change
+        self._client_trust = client_trust
         self._loaded: Material | None = None
 
     @property
@@ -81,6 +106,8 @@ class Keeper:
         self._loaded = material
         if self._publisher is not None and material.bundle:
             await self._publisher.publish(material.bundle)
+        if self._client_trust is not None:
+            await asyncio.to_thread(self._client_trust.follow)
 
     async def run(self, *, poll_s: float = POLL_S) -> None:
         """Refresh for ever. Trouble is logged and tried again soon."""

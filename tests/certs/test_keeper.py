@@ -2,13 +2,14 @@
 
 import asyncio
 import base64
+import os
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from extender.certs.authority import Pair, issue, make_authority
-from extender.certs.keeper import Keeper, server_context
+from extender.certs.keeper import ClientTrust, Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import Material
 from extender.model.errors import TransientError, UserError
@@ -134,6 +135,33 @@ def test_a_listener_speaks_http_1_over_modern_tls_only():
 def test_a_client_ca_that_cannot_be_read_is_named():
     with pytest.raises(UserError, match=r"clientCAFile /nowhere/ca\.crt"):
         server_context(client_ca_file="/nowhere/ca.crt")
+
+
+async def test_a_client_authority_that_is_added_is_trusted_without_a_restart(tmp_path):
+    file = tmp_path / "ca.crt"
+    file.write_bytes(AUTHORITY.certificate)
+    context = server_context(client_ca_file=str(file))
+    kept = keeper(FakeSource(material()), [context], client_trust=ClientTrust(context, str(file)))
+    await kept.refresh()
+    before = len(context.get_ca_certs())
+    file.write_bytes(AUTHORITY.certificate + make_authority(NOW).certificate)
+    os.utime(file, ns=(1, 1))  # however coarse the clock of the file system is
+    await kept.refresh()
+
+    assert (before, len(context.get_ca_certs())) == (1, 2)
+
+
+async def test_client_authorities_that_cannot_be_used_are_told_and_the_old_ones_stay(tmp_path):
+    file = tmp_path / "ca.crt"
+    file.write_bytes(AUTHORITY.certificate)
+    context = server_context(client_ca_file=str(file))
+    kept = keeper(FakeSource(material()), [context], client_trust=ClientTrust(context, str(file)))
+    file.write_text("no certificate")
+    os.utime(file, ns=(1, 1))
+
+    with pytest.raises(UserError, match="clientCAFile"):
+        await kept.refresh()
+    assert len(context.get_ca_certs()) == 1
 
 
 async def test_a_bundle_is_published_after_each_load():
