@@ -112,9 +112,9 @@ def job(
 
     async def get(client: ApiClient) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         found: dict[str, Any] = orjson.loads(await client.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"))
-        selector = f"batch.kubernetes.io/controller-uid%3D{found['metadata']['uid']}"
-        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}"
-        return found, list(orjson.loads(await client.get(path))["items"])
+        chosen = {"labelSelector": f"batch.kubernetes.io/controller-uid={found['metadata']['uid']}"}
+        pods = await client.get(f"/api/v1/namespaces/{namespace}/pods", params=chosen)
+        return found, list(orjson.loads(pods)["items"])
 
     Console().print(jobs.describe_job(*_ask(kubeconfig, get)))
 

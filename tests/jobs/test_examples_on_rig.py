@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -79,6 +81,21 @@ async def test_a_job_runs_survives_an_eviction_and_runs_again(lab: Lab, example:
         assert f"admitted by ClusterQueue jobs-cq: {pods} pods, cpu of any" in admitted
         assert re.search(rf"{pods} (running|pending)", admitted)
         assert "was evicted and is queued again" in waiting
+
+
+async def test_the_command_line_explains_a_job_as_one_line_with_its_pods(lab: Lab):
+    async with applied(lab, "job"):
+        await running(lab, "plain", 2)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "from extender.cli.plugin import main; main()"),
+            *("explain", "job", "plain", "-n", "jobs", "--kubeconfig", str(lab.rig.kubeconfig("admin"))),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        told, _ = await process.communicate()
+
+    assert process.returncode == 0
+    assert "admitted by ClusterQueue jobs-cq: 2 pods" in told.decode()
+    assert "pods: 2 running" in told.decode()
 
 
 async def test_partial_admission_takes_what_there_is(lab: Lab):
