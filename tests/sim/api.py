@@ -111,7 +111,6 @@ class Api:
         gone: list[tuple[object, object | None]] = [(key, None) for key in stream.seen if key not in now]
         stream.coming.clear()
         stream.broken = False
-        stream.seen = dict(now)
         return [*gone, *now.items()]
 
     def _tell(self, kind: str, key: object, record: object | None) -> None:

@@ -50,6 +50,7 @@ class Audit:
         self.held = holdings(replica.members(), replica.in_flight())
         for uid in [uid for uid in replica.evicting if uid not in self.held]:
             del replica.evicting[uid]  # it has left, and may have come back since
+        replica.stays &= set(replica.evicting)
         self.evicted: list[tuple[WorkloadUid, WorkloadUid]] = []
         self.leaving = {
             uid
@@ -74,10 +75,13 @@ class Audit:
         assert quota.fits(name, amounts), f"{admit.uid} does not fit in {name}: {amounts}"
         self.held[admit.uid] = Holding(name, amounts)
 
-    def evict(self, evict: Evict, before: dict[WorkloadUid, WorkloadUid | None]) -> None:
-        """A victim must hold something, and must not be told twice."""
+    def evict(self, evict: Evict, replica: Replica) -> None:
+        """A victim must hold something, and must not be told twice unless its eviction was refused."""
         assert evict.uid in self.held, f"{evict.uid} is evicted but holds nothing"
-        assert evict.uid not in before, f"{evict.uid} is evicted again, for {evict.preemptor}"
+        again = evict.uid in replica.evicting and evict.uid not in replica.stays
+        assert not again, f"{evict.uid} is evicted again, for {evict.preemptor}"
+        replica.evicting[evict.uid] = evict.preemptor
+        replica.stays.discard(evict.uid)
         self.leaving.add(evict.uid)
         if evict.preemptor is not None:
             assert evict.preemptor not in self.held, f"{evict.preemptor} preempts, but is admitted"

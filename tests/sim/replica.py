@@ -94,6 +94,7 @@ class Replica:
         self.outdated: dict[PodUid, UngatePod] = {}
         self.finished: dict[PodUid, Pod] = {}
         self.evicting: dict[WorkloadUid, WorkloadUid | None] = {}
+        self.stays: set[WorkloadUid] = set()
         self.on_admit: Callable[[Admit], None] = lambda _: None
         self.on_evict: Callable[[Evict], None] = lambda _: None
         self.tell: Callable[[str], None] = lambda _: None
@@ -109,7 +110,7 @@ class Replica:
         self.driver.on_admit = lambda admit: self.on_admit(admit)
         self.driver.on_evict = lambda evict: self.on_evict(evict)
         self.placement = JobPlacement(self.books, self.engine)
-        self.evicting = {}
+        self.evicting, self.stays = {}, set()
         self.unseen, self.outdated, self.finished = {}, {}, {}
         self.streams = self.api.watch()
         kinds = list(KINDS)
@@ -158,8 +159,10 @@ class Replica:
 
     def relist(self, kind: str) -> None:
         """The watch was lost, or its version is too old (410): list again and tell the difference."""
-        for key, record in self.api.relist(self.streams[kind], kind):
+        stream = self.streams[kind]
+        for key, record in self.api.relist(stream, kind):
             self._take(kind, key, record)
+        stream.seen = dict(self.api.objects[kind])
 
     def _take(self, kind: str, key: object, record: object | None) -> None:
         self.tell(f"{self.name} sees {kind} {_shown(key, record)}")
@@ -226,7 +229,7 @@ class Replica:
             return
         self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
         if isinstance(effect, EvictPod):
-            self.evicting.pop(effect.workload, None)
+            self.stays.add(effect.workload)
         if isinstance(effect, UngatePod):
             if refusal.status == 409:
                 self._meet_conflict(effect)

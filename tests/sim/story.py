@@ -75,8 +75,7 @@ class Story:
         self.tell(f"{replica.name} evicts {evict.uid} for {evict.preemptor}: {evict.reason}")
         self.evictions += 1
         assert self.audit is not None, "an eviction outside of a pass"
-        self.audit.evict(evict, replica.evicting)
-        replica.evicting[evict.uid] = evict.preemptor
+        self.audit.evict(evict, replica)
 
     def turn(self, replica: Replica) -> None:
         """Let a leading replica decide, and audit what it decides."""
