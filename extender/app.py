@@ -33,7 +33,7 @@ from extender.kube.client import ApiClient, PatchType
 from extender.kube.config import find_config
 from extender.kube.lease import Leader, Timing
 from extender.kube.watch import Watcher
-from extender.kube.writer import Outcome, Writer
+from extender.kube.writer import WRITE_TIMEOUT_S, Outcome, Writer
 from extender.model.effects import Effect
 from extender.model.errors import ExtenderError, TransientError
 from extender.model.names import Namespace
@@ -157,17 +157,19 @@ class App:
         self._books = Shelf(kinds)
         self._books.exclude(Namespace(self._namespace))
         self._engine = Engine(settings.policy())
+        election = settings.leader_election
+        timing = Timing(
+            duration_s=int(seconds(election.lease_duration)),
+            renew_deadline_s=seconds(election.renew_deadline),
+            retry_period_s=seconds(election.retry_period),
+        )
         self._leader = Leader(
             client,
             identity=self._identity,
             namespace=self._namespace,
-            name=settings.leader_election.lease_name,
+            name=election.lease_name,
             on_change=self._office,
-            timing=Timing(
-                duration_s=int(seconds(settings.leader_election.lease_duration)),
-                renew_deadline_s=seconds(settings.leader_election.renew_deadline),
-                retry_period_s=seconds(settings.leader_election.retry_period),
-            ),
+            timing=timing,
         )
         self._writer = Writer(
             client,
@@ -176,6 +178,7 @@ class App:
             has_ended=lambda uid: self._books.pod(uid) is None,
             queue_api=f"{resources.KUEUE_GROUP}/{version}",
             identity=self._identity,
+            request_s_max=min(WRITE_TIMEOUT_S, timing.duration_s - timing.renew_deadline_s),
         )
         self._driver = Driver(
             engine=self._engine,

@@ -219,3 +219,7 @@ def _check(settings: Settings, path: str) -> None:
         raise error.inside(path) from error
     if not 0 < retry < deadline < duration:
         raise UserError(f"{path}: leaderElection needs 0 < retryPeriod < renewDeadline < leaseDuration")
+    if int(duration) - deadline < 1:
+        raise UserError(
+            f"{path}: leaderElection.leaseDuration must be 1s longer than renewDeadline: a write takes time"
+        )

@@ -165,6 +165,7 @@ class Writer:
         has_ended: Callable[[PodUid], bool] = lambda _: False,
         queue_api: str = "kueue.x-k8s.io/v1beta2",
         identity: str = FIELD_MANAGER,
+        request_s_max: float = WRITE_TIMEOUT_S,
         in_flight_max: int = IN_FLIGHT_MAX,
         pace: Pace = Pace(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
@@ -179,6 +180,7 @@ class Writer:
         self._has_ended = has_ended
         self._queue_api = queue_api
         self._identity = identity
+        self._request_s_max = request_s_max
         self._in_flight_max = in_flight_max
         self._outbox = Outbox(pace)
         self._clock = clock
@@ -321,7 +323,7 @@ class Writer:
         kind = type(effect).__name__
         self.counters.sent_by_kind[kind] = self.counters.sent_by_kind.get(kind, 0) + 1
         if request.patch is None:
-            await self._api.post(request.path, request.body, timeout_s=WRITE_TIMEOUT_S)
+            await self._api.post(request.path, request.body, timeout_s=self._request_s_max)
         else:
             await self._api.patch(
                 request.path,
@@ -330,7 +332,7 @@ class Writer:
                 field_manager=FIELD_MANAGER,
                 force=request.force,
                 partial=True,
-                timeout_s=WRITE_TIMEOUT_S,
+                timeout_s=self._request_s_max,
             )
 
     async def _is_written(self, job: Job) -> bool | None:

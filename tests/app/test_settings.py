@@ -51,6 +51,7 @@ def test_one_strategy_alone(tmp_path):
         pytest.param("logFormat: xml", "logFormat must be json", id="a wrong format"),
         pytest.param("kind: Pod", "must be kind Configuration", id="another kind"),
         pytest.param("leaderElection: {retryPeriod: 20s}", "retryPeriod < renewDeadline", id="times out of order"),
+        pytest.param("leaderElection: {renewDeadline: 14500ms}", "a write takes time", id="no time for a write"),
         pytest.param("leaderElection: {leaseDuration: soon}", "'soon' is not a duration", id="not a duration"),
         pytest.param("fairSharing: {preemptionStrategies: [X]}", "Invalid enum value 'X'", id="an unknown strategy"),
         pytest.param(

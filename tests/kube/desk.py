@@ -22,7 +22,7 @@ FAST = Pace(conditions_per_s=1000, conditions_burst=1000, events_per_s=1000, eve
 class Desk:
     """A writer at work, and what it told."""
 
-    def __init__(self, client, *, pace=FAST):
+    def __init__(self, client, *, pace=FAST, **options):
         self.clock = FakeClock()
         self.outcomes = []
         self.leads = True
@@ -37,6 +37,7 @@ class Desk:
             wall_clock=lambda: 1772353815.0,
             sleep=self.clock.sleep,
             randomness=lambda: 0.5,
+            **options,
         )
 
     async def does(self, *effects):

@@ -7,7 +7,7 @@ import pytest
 from extender.kube.outbox import Outbox
 from extender.kube.writer import OutcomeKind
 from extender.model.effects import SetPodCondition
-from tests.kube.desk import evict, ungate
+from tests.kube.desk import desk_of, evict, ungate
 from tests.support.fake_api import Fault, until
 from tests.support.objects import pod_json
 
@@ -90,3 +90,12 @@ def test_a_word_that_replaces_a_recalled_one_is_good():
 
     assert found is not None
     assert not box.is_void(found)
+
+
+async def test_a_request_lasts_no_longer_than_it_may(api, client, pod):
+    api.fail("PATCH", "/pods/p", Fault(hang=True), times=1000)
+    async with desk_of(client, request_s_max=0.05) as desk:
+        desk.writer.submit(ungate(pod))
+        await until(lambda: desk.writer.counters.retried == 1)
+
+    assert api.count("PATCH", "/pods/p") >= 1
