@@ -153,6 +153,7 @@ class Driver:
 
     def turn(self) -> None:
         """All that a leader does about what it knows now."""
+        self._clockwork.pass_time(self._clock_ms())
         for effect in [*self.books.adoptions(), *self.books.finish()]:
             self._submit(effect)
         self.decide()

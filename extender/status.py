@@ -105,7 +105,7 @@ class Statuses:
         return chosen
 
     def _everything(self) -> list[Key]:
-        names: list[Key] = [("ClusterQueue", name) for name in self._engine.cluster_queue_names()]
+        names: list[Key] = [("ClusterQueue", name) for name in sorted(self._directory.cluster_queues)]
         names += [("Cohort", name) for name in self._engine.cohort_names()]
         names += [("LocalQueue", key.namespace, key.name) for key in sorted(self._directory.local_queues)]
         now = set(names)

@@ -6,6 +6,7 @@ import pytest
 
 from extender.model.errors import UserError
 from extender.model.policy import DEFAULT_STRATEGIES, FairSharingStrategy
+from extender.pods.timers import ReadyTimes, Times
 from extender.settings import Settings, read_settings, seconds
 
 SHIPPED = Path(__file__).parents[2] / "manifests" / "config" / "config.yaml"
@@ -79,3 +80,42 @@ def test_a_missing_file_says_so():
 @pytest.mark.parametrize(("text", "want"), [("15s", 15.0), ("500ms", 0.5), ("1.5m", 90.0), ("2h", 7200.0)])
 def test_durations(text, want):
     assert seconds(text) == want
+
+
+def test_times_are_off_or_the_defaults_unless_they_are_set():
+    assert Settings().times() == Times(group_ms=300_000, ready=None)
+
+
+def test_times_in_kueues_words(tmp_path):
+    text = """
+podGroupTimeout: 0s
+waitForPodsReady:
+  timeout: 10m
+  requeuingStrategy: {backoffBaseSeconds: 5, backoffMaxSeconds: 50, backoffLimitCount: 2}
+"""
+    want = ReadyTimes(timeout_ms=600_000, recovery_ms=600_000, backoff_base_ms=5_000, backoff_max_ms=50_000, limit=2)
+
+    assert read(tmp_path, text).times() == Times(group_ms=0, ready=want)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("podGroupTimeout: soon", "podGroupTimeout: 'soon' is not a duration; write for example 15s or 500ms"),
+        ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout must be above 0; leave the section out"),
+        ("waitForPodsReady: {recoveryTimeout: x}", "waitForPodsReady.recoveryTimeout: 'x' is not a duration"),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: 9, backoffMaxSeconds: 8}}",
+            "needs 0 <= backoffBaseSeconds <= backoffMaxSeconds <= 86400",
+        ),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: -1}}",
+            "waitForPodsReady.requeuingStrategy.backoffLimitCount must be 0 or more",
+        ),
+    ],
+)
+def test_wrong_times_are_refused_with_the_key(tmp_path, text, want):
+    with pytest.raises(UserError) as refused:
+        read(tmp_path, text)
+
+    assert want in str(refused.value)
