@@ -90,9 +90,17 @@ def judge(job: Job, error: ExtenderError) -> Verdict:
         if isinstance(job.effect, UngatePod | AdoptPod | StartJob):
             return Verdict.READ_BACK if job.unknown else Verdict.REFUSED
         return Verdict.REFUSED
-    if isinstance(error, TransientError) or error.status == 401:
+    if isinstance(error, TransientError) or error.status == 401 or _lacks_a_right(error):
         return Verdict.AGAIN
     return Verdict.REFUSED
+
+
+def _lacks_a_right(error: ExtenderError) -> bool:
+    """Whether RBAC said no, rather than a policy about this object.
+
+    An API server that starts knows no rights yet. To take such a no for an answer would let others pass by.
+    """
+    return error.status == 403 and " cannot " in str(error) and " resource " in str(error)
 
 
 def refusal(error: ExtenderError) -> OutcomeKind:

@@ -99,3 +99,31 @@ async def test_a_request_lasts_no_longer_than_it_may(api, client, pod):
         await until(lambda: desk.writer.counters.retried == 1)
 
     assert api.count("PATCH", "/pods/p") >= 1
+
+
+NO_RIGHT = 'pods "p" is forbidden: User "cohort-extender" cannot patch resource "pods" in API group "" in namespace "n"'
+
+
+async def test_an_api_server_that_starts_and_knows_no_rights_yet_is_asked_again(api, desk, pod):
+    api.fail("PATCH", "/pods/p", Fault(status=403, message=NO_RIGHT), times=3)
+
+    assert await desk.kind(ungate(pod)) is OutcomeKind.DONE
+    assert api.count("PATCH", "/pods/p") == 4
+
+
+async def test_without_the_right_a_write_is_given_up_at_its_deadline(api, desk, pod):
+    api.fail("PATCH", "/pods/p", Fault(status=403, message=NO_RIGHT), times=1000)
+
+    (outcome,) = await desk.does(ungate(pod))
+
+    assert outcome.kind is OutcomeKind.EXPIRED
+    assert "cannot patch resource" in outcome.cause
+    assert sum(desk.clock.slept) <= 60
+
+
+async def test_a_policy_that_forbids_this_very_pod_is_an_answer(api, desk, pod):
+    denied = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no"
+    api.fail("PATCH", "/pods/p", Fault(status=403, message=denied))
+
+    assert await desk.kind(ungate(pod)) is OutcomeKind.INVALID
+    assert api.count("PATCH", "/pods/p") == 1
