@@ -122,6 +122,7 @@ class Admission(Scene):
         self.decided_s = self.auditor.decided_s
         line = in_order(await self.lab.pods(LEFT))
         assert admitted(await self.lab.pods(LEFT)) == sorted(line[:TOTAL])
+        await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL, "they run")
         for gone, follows in zip(line[:WAITING], line[TOTAL:], strict=True):
             await self.lab.rig.api.delete(f"/api/v1/namespaces/{LEFT}/pods/{gone}", grace_s=0)
             await self.lab.pods_are(LEFT, lambda pods, name=follows: name in admitted(pods), f"{follows} is in")
