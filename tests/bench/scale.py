@@ -32,7 +32,7 @@ GOALS = {
     "large-scale": {"wall_s": 400.0, "writes_per_workload": 1.1},
 }
 PROCESSES = ("kube-apiserver", "etcd", "cohort-extender-0", "kube-controller-manager", "kwok", "kube-scheduler")
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
 REPORT_S = 10.0
 Result = dict[str, Any]
 
