@@ -47,7 +47,8 @@ class Clockwork:
         self._tell = tell
         self._submit = submit
         self._stopped = stopped
-        self._refused: dict[str, tuple[EvictPod, str]] = {}
+        self._resting: dict[PodUid, int] = {}
+        self._deferred: dict[PodUid, EvictPod] = {}
 
     def take(self, now_ms: int) -> None:
         """Note what has changed about workloads that have deadlines."""
@@ -95,10 +96,11 @@ class Clockwork:
                 self._give(self._books.refuse(effect, cause))
             case EvictPod():
                 if cause.startswith("invalid"):
-                    self._refused[_EVICT + effect.uid] = (effect, cause)
-                    self._timers.retry_at(_EVICT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
-                else:
-                    self._give(self._books.refuse_eviction(effect, cause))
+                    # The engine is told at once, so that it counts on no room that may not come, and may choose the
+                    # same victim again; it is the write that waits.
+                    self._resting[effect.uid] = now_ms + self._timers.delay_ms(effect.uid)
+                    self._timers.retry_at(_EVICT + effect.uid, self._resting[effect.uid])
+                self._give(self._books.refuse_eviction(effect, cause))
             case AdoptPod():
                 if again:
                     self._timers.retry_at(_ADOPT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
@@ -110,11 +112,19 @@ class Clockwork:
             self._give(self._books.hold(key, Hold(why)))
             self._timers.retry_at(_HOLD + key, at_ms)
 
+    def submit(self, effect: Effect) -> None:
+        """Hand *effect* to the writer, an eviction that was refused a moment ago when its time has come."""
+        if isinstance(effect, EvictPod) and effect.uid in self._resting:
+            self._deferred[effect.uid] = effect
+        else:
+            self._submit(effect)
+
     def give_up(self) -> None:
-        """Somebody else leads: what was put off is told now."""
-        refused, self._refused = self._refused, {}
-        for effect, cause in refused.values():
-            self._give(self._books.refuse_eviction(effect, cause))
+        """Somebody else leads: what was put off does not happen."""
+        deferred, self._deferred = self._deferred, {}
+        self._resting.clear()
+        for effect in deferred.values():
+            self._give(self._books.refuse_eviction(effect, "fenced: not the leader"))
 
     def _retry(self, key: str) -> None:
         kind, _, rest = key.partition(":")
@@ -123,8 +133,11 @@ class Clockwork:
                 self._give(self._books.release(rest))
             case "adopt:":
                 self._give(self._books.adopt_again(PodUid(rest)))
-            case "evict:" if key in self._refused:
-                self._give(self._books.refuse_eviction(*self._refused.pop(key)))
+            case "evict:":
+                self._resting.pop(PodUid(rest), None)
+                effect = self._deferred.pop(PodUid(rest), None)
+                if effect is not None and self._books.pod(rest) is not None:
+                    self._submit(effect)
             case "lift:" if self._books.clocked(WorkloadUid(rest)) is None:
                 self._give(self._books.release(rest))
             case _:
@@ -195,7 +208,7 @@ class Clockwork:
         if writes:
             self._stopped(uid, why, message)
         for write in writes:
-            self._submit(write)
+            self.submit(write)
         self._give(events)
         self._teller.evicted(writes, f"EvictedDueTo{why}")
 

@@ -207,7 +207,7 @@ class Driver:
         self._stopped(evict.uid, evict.reason, said.message, evict.preemptor)
         writes = self.books.evict(said)
         for write in writes:
-            self._submit(write)
+            self._clockwork.submit(write)
         self._teller.evicted(writes, "Preempted" if evict.reason.preempts else f"EvictedDueTo{evict.reason}")
 
     def _stopped(
