@@ -21,13 +21,14 @@ from extender.model.jobs import JobAct, SetJobCondition
 from extender.model.names import PodUid, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.quota import Labels, ResourceFlavor, Toleration
-from extender.model.reasons import Reason
+from extender.model.reasons import Reason, ReasonCode
 from extender.model.workload import Admission, PodSetAssignment
 from extender.pods.admission import write_admission
 from extender.pods.gangs import role_of
 from extender.pods.holds import OWNER_PREFIX, Hold
 from extender.pods.intake import MAIN
 from extender.pods.records import ADMITTED, Records
+from extender.pods.timers import Clocked
 
 CONFLICT = "conflict"
 """How the cause of a refused write begins when somebody else changed the pod."""
@@ -203,6 +204,27 @@ class Books(Records):
         effects = self.evict(Evict(uid, None, why, message))
         self._stopping.add(uid)
         return self.tell_again(uid), effects
+
+    def clocked(self, uid: WorkloadUid) -> Clocked | None:
+        """What the clock has to know of *uid*; None if it is gone."""
+        told = self._told.get(uid)
+        if told is None:
+            return None
+        incomplete = told.held is not None and told.held.code is ReasonCode.GANG_INCOMPLETE
+        pods = self.pods_of(uid)
+        admission = None if told.evicted else told.admission
+        wanted = sum(given.count for given in admission.assignments) if admission else 0
+        return Clocked(
+            incomplete_ms=max(pod.created_ms for pod in pods) if incomplete and pods else None,
+            admitted_ms=admission.at_ms if admission else None,
+            ready=sum(pod.ready and not pod.deleting for pod in pods) >= wanted,
+            run_s_max=max((pod.run_s_max for pod in pods), default=0),
+        )
+
+    def admission_of_told(self, uid: WorkloadUid) -> Admission | None:
+        """The admission of *uid* as the engine was last told."""
+        told = self._told.get(uid)
+        return told.admission if told else None
 
     # --- words ---
 

@@ -36,7 +36,7 @@ from extender.model.names import FlavorName, LocalQueueKey, Namespace, PodUid, W
 from extender.model.pods import Pod
 from extender.model.quota import ClusterQueue, ResourceFlavor
 from extender.model.reasons import Reason, ReasonCode, reason
-from extender.model.workload import Admission, Workload
+from extender.model.workload import Workload
 from extender.pods.admission import read_admission
 from extender.pods.directory import Directory
 from extender.pods.gangs import Gang, gang_workload, gather, group_uid, remarks, role_of
@@ -44,7 +44,6 @@ from extender.pods.holds import Holds
 from extender.pods.intake import MAIN, queue_of, single_workload
 from extender.pods.nodes import Nodes
 from extender.pods.running import Found, found_running, runs_without_admission
-from extender.pods.timers import Clocked
 
 NEVER_OURS = frozenset({Namespace("kube-system")})
 """Namespaces whose pods are never touched, whatever they name; our own comes to it."""
@@ -362,29 +361,6 @@ class Records:
         self._told[workload.uid] = workload
         self.moved[workload.uid] = None
         return [WorkloadSeen(workload)]
-
-    # --- answers ---
-
-    def clocked(self, uid: WorkloadUid) -> Clocked | None:
-        """What the clock has to know of *uid*; None if it is gone."""
-        told = self._told.get(uid)
-        if told is None:
-            return None
-        incomplete = told.held is not None and told.held.code is ReasonCode.GANG_INCOMPLETE
-        pods = self.pods_of(uid)
-        admission = None if told.evicted else told.admission
-        wanted = sum(given.count for given in admission.assignments) if admission else 0
-        return Clocked(
-            incomplete_ms=max(pod.created_ms for pod in pods) if incomplete and pods else None,
-            admitted_ms=admission.at_ms if admission else None,
-            ready=sum(pod.ready and not pod.deleting for pod in pods) >= wanted,
-            run_s_max=max((pod.run_s_max for pod in pods), default=0),
-        )
-
-    def admission_of_told(self, uid: WorkloadUid) -> Admission | None:
-        """The admission of *uid* as the engine was last told."""
-        told = self._told.get(uid)
-        return told.admission if told else None
 
 
 def _is_stray(pod: Pod) -> bool:
