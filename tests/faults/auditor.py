@@ -20,18 +20,29 @@ from tests.rig import ApiError
 
 Object = dict[str, Any]
 ADMISSION = "cohort-extender.io/admission"
+JOB_ADMISSION = "cohort-extender.io/unit-admission"
 CONDITION = "cohort-extender.io/Admitted"
 ALL_PODS = "/api/v1/pods"
 EVICTED = "EvictionByEvictionAPI"
 
 
 def admission_of(pod: Object) -> Object | None:
-    """The admission that *pod* carries, None if it carries none of its own."""
-    text = pod["metadata"].get("annotations", {}).get(ADMISSION)
-    if text is None:
-        return None
-    found: Object = orjson.loads(text)
-    return found if found["pod"] == pod["metadata"]["uid"] else None
+    """The admission that *pod* carries, None if it carries none of its own or of the Job that owns it."""
+    annotations, owners = pod["metadata"].get("annotations", {}), pod["metadata"].get("ownerReferences", ())
+    for name, key, uids in (
+        (ADMISSION, "pod", [pod["metadata"]["uid"]]),
+        (JOB_ADMISSION, "job", [owner["uid"] for owner in owners]),
+    ):
+        if name in annotations:
+            found: Object = orjson.loads(annotations[name])
+            return found if found[key] in uids else None
+    return None
+
+
+def flavor_of(given: Object) -> str:
+    """The flavor of the GPUs that an admission gives."""
+    flavors: Object = given if "flavors" in given else given["podSets"][0]
+    return str(flavors["flavors"][GPU])
 
 
 def has_ended(pod: Object) -> bool:
@@ -142,7 +153,7 @@ class Auditor:
             if node:
                 self.violations.append(f"{name} is on node {node} without an admission")
             return
-        flavor = given["podSets"][0]["flavors"][GPU]
+        flavor = flavor_of(given)
         if node and self._pools[node] != flavor:
             self.violations.append(f"{name} of flavor {flavor} is on node {node}")
         if not node and any(gate["name"] == ADMISSION for gate in pod["spec"].get("schedulingGates", ())):
@@ -155,7 +166,11 @@ class Auditor:
         found = []
         for pod in self._pods.values():
             says = [one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == CONDITION]
-            if not has_ended(pod) and (says == ["False"]) != (admission_of(pod) is None):
+            if (
+                JOB_ADMISSION not in pod["metadata"].get("annotations", {})
+                and not has_ended(pod)
+                and (says == ["False"]) != (admission_of(pod) is None)
+            ):
                 found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         return sorted(found)
 

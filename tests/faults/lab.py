@@ -277,6 +277,9 @@ class Lab(Installation):
     async def empty(self) -> None:
         """No pods, and every queue open."""
         for namespace in (LEFT, RIGHT):
+            jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+            await self.rig.api.delete(jobs, propagationPolicy="Background")
+            await self.rig.wait_for(jobs, lambda found: not found, what="no Jobs")
             await self.rig.api.delete(pods_path(namespace), grace_s=0)
             await self.set_stop_policy(namespace, "None")
             await self.pods_are(namespace, lambda pods: not pods, "no pods")

@@ -96,7 +96,7 @@ class Scene:
         await self.begin()
         await hook.first()
         if step is Step.UNSEEN:
-            proxy.hold_watches("/pods$")
+            proxy.hold_watches("/(pods|jobs)$")
             hook.pass_on()
             await until(_answered(hook), "the answer")
         return hook
@@ -122,6 +122,7 @@ class Admission(Scene):
         self.decided_s = self.auditor.decided_s
         line = in_order(await self.lab.pods(LEFT))
         assert admitted(await self.lab.pods(LEFT)) == sorted(line[:TOTAL])
+        assert self.auditor.victims == {}
         await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL, "they run")
         for gone, follows in zip(line[:WAITING], line[TOTAL:], strict=True):
             await self.lab.rig.api.delete(f"/api/v1/namespaces/{LEFT}/pods/{gone}", grace_s=0)
@@ -183,10 +184,50 @@ class Gang(Scene):
         await self.lab.pods_are(RIGHT, lambda pods: len(running(pods)) == self.size, "the whole group runs")
         await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL - self.size, "the rest is used")
         self.decided_s = self.auditor.decided_s
+        assert self.auditor.victims == {}
         assert sum(map(holds, await self.lab.pods(LEFT))) == TOTAL - self.size
 
     def _member(self, index: int) -> Object:
         return pod(f"g{index}", **{GANG: "gang", GANG_SIZE: str(self.size)})
+
+
+class Job(Gang):
+    """A Job of four pods is started as a whole, and eight others wait behind it."""
+
+    skip = 0
+
+    async def prepare(self) -> None:
+        """The others wait in a held queue."""
+        await self.lab.set_stop_policy(LEFT, "Hold")
+        await self.lab.submit(LEFT, *(pod(f"p{index}") for index in range(TOTAL)))
+
+    async def begin(self) -> None:
+        """The Job comes."""
+        await self.lab.rig.api.create(f"/apis/batch/v1/namespaces/{RIGHT}/jobs", _job("job", self.size))
+
+    async def ends(self) -> None:
+        """The Job's pods run, and the others have what is left."""
+        await self.lab.pods_are(RIGHT, lambda pods: len(running(pods)) == self.size, "the whole Job runs")
+        decided_s = self.auditor.decided_s
+        await self.lab.set_stop_policy(LEFT, "None")
+        await super().ends()
+        self.decided_s = decided_s
+
+    def wanted(self, call: Call) -> bool:
+        """The start of the Job."""
+        return is_admission(call) and call.path.endswith(f"/namespaces/{RIGHT}/jobs/job")
+
+
+def _job(name: str, size: int) -> Object:
+    labels = {"kueue.x-k8s.io/queue-name": "queue"}
+    template = pod("unused")
+    spec = template["spec"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"parallelism": size, "completions": size, "template": {"spec": spec}},
+    }
 
 
 def _answered(hook: Hook) -> Callable[[], Awaitable[bool]]:
@@ -200,4 +241,4 @@ def _slow(name: str) -> Object:
     return pod(name, **{"rig.cohort-extender.io/terminate-seconds": str(TERMINATE_S)})
 
 
-SCENES = {"admission": Admission, "eviction": Eviction, "gang": Gang}
+SCENES = {"admission": Admission, "eviction": Eviction, "gang": Gang, "Job": Job}
