@@ -184,6 +184,7 @@ class Replica:
     def take_over(self) -> None:
         """Lead, with a view as new as the lease: it shows what the leader before has written."""
         self.relist("pod")
+        self.evicting, self.stays = {}, set()  # others decided meanwhile
         self.driver.lead(True)
 
     def catch_up(self) -> None:
