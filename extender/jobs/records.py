@@ -244,6 +244,8 @@ class JobRecords:
             return None
         left = sum(one.pods for one in live.values())
         why = hold(job, self.classes, left=left) if given is None else _stopped_by_hand()
+        if holds is None and why is not None and why.code is ReasonCode.NOT_EVALUATED:
+            return None  # new: its controller and we are about to see it settled
         if why is None and self._refused.get(job.uid) == job.resource_version:
             why = reason(ReasonCode.WRITE_RETRY, status="not accepted yet")
         return waiting_workload(job, given or past, self.classes, held=why)

@@ -61,7 +61,6 @@ def test_a_held_job_waits_as_one_workload():
 @pytest.mark.parametrize(
     ("changes", "want"),
     [
-        pytest.param({"status": {}}, ReasonCode.NOT_EVALUATED, id="its controller has not seen it yet"),
         pytest.param({"status": {**SUSPENDED, "active": 2}}, ReasonCode.PODS_LEAVING, id="pods of its last run"),
         pytest.param(
             {"metadata__annotations": {"cohort-extender.io/active": "false"}}, ReasonCode.DEACTIVATED, id="deactivated"
@@ -83,6 +82,13 @@ def test_a_job_is_not_tried_while(changes, want):
 
     assert workload.held is not None
     assert workload.held.code is want
+
+
+def test_a_new_job_is_told_of_when_its_controller_has_seen_it():
+    play = Play()
+
+    assert play.sees(job(status={})) == []
+    assert told(play.sees(job())).held is None
 
 
 def test_priority_comes_from_the_label_then_from_the_template_then_from_the_default():
