@@ -5,6 +5,8 @@ import pytest
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
 from tests.kube.desk import PODS, desk_of
+from tests.kube.office import Store
+from tests.support.clock import FakeClock
 from tests.support.fake_api import FakeApi
 from tests.support.objects import pod_json
 
@@ -31,3 +33,13 @@ async def desk(client):
 @pytest.fixture
 def pod(api):
     return api.put(PODS, pod_json("p"))
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
