@@ -101,7 +101,9 @@ def pod_sets(members: list[Pod]) -> list[PodSet]:
     """The pod sets of a waiting workload, at their least count."""
     waiting = [pod for pod in members if not pod.ended and not pod.deleting]
     first = waiting[0]
-    count = first.group_min if 0 < first.group_min < len(waiting) else len(waiting)
+    succeeded = sum(pod.phase == "Succeeded" for pod in members)
+    places = min(len(waiting), first.group_total - succeeded) if first.group else len(waiting)
+    count = first.group_min if 0 < first.group_min < places else places
     return [PodSet("all", count, first.requests, node_selector=first.node_selector, tolerations=first.tolerations)]
 
 
@@ -222,11 +224,11 @@ def nothing_that_fits_waits(api: Api, leader: Replica) -> None:
     held = holdings(leader.members(), leader.in_flight())
     quota = quota_of(api.objects, held)
     waiting: dict[str, list[Pod]] = {}
-    for uid, members in by_workload([pod for pod in api.pods.values() if pod.managed]).items():
+    for uid, members in by_workload([pod for pod in leader.members() if pod.managed]).items():
         live = [pod for pod in members if not pod.ended]
         workload = leader.engine.workload(WorkloadUid(uid))
         if live and uid not in held and workload is not None and workload.held is None:
-            waiting[uid] = live
+            waiting[uid] = members
     strict = {
         quota.root(queue.name)
         for members in waiting.values()
