@@ -6,6 +6,7 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
 from tests.kube.desk import PODS, desk_of
 from tests.kube.office import Store
+from tests.kube.watching import Seen
 from tests.support.clock import FakeClock
 from tests.support.fake_api import FakeApi
 from tests.support.objects import pod_json
@@ -43,3 +44,8 @@ def store():
 @pytest.fixture
 def clock():
     return FakeClock()
+
+
+@pytest.fixture
+def seen():
+    return Seen()

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from extender.kube.resources import pods
-from tests.kube.test_watch import PODS, watching
+from tests.kube.watching import PODS, watching
 from tests.support.fake_api import Fault, until
 from tests.support.objects import pod_json
 

@@ -1,7 +1,6 @@
 """The whole way from a server's bytes to facts, and each fault on it."""
 
 import asyncio
-import contextlib
 
 import orjson
 import pytest
@@ -10,56 +9,13 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
 from extender.kube.resources import everything, kueue_version, namespaces, pods, quota
 from extender.kube.watch import Watcher
-from extender.model.events import NamespaceSeen, PodGone, PodSeen
+from extender.model.events import NamespaceSeen
 from tests.support.clock import FakeClock
 from tests.support.fake_api import Fault, until
 from tests.support.objects import pod_json
 
 PODS = "/api/v1/pods"
-
-
-class Seen:
-    """Collects facts; what it holds is what the facts add up to."""
-
-    def __init__(self):
-        self.pods = {}
-        self.facts = []
-        self.problems = []
-
-    def sink(self, facts):
-        self.facts += facts
-        for fact in facts:
-            match fact:
-                case PodSeen(pod):
-                    self.pods[pod.uid] = pod.name
-                case PodGone(uid):
-                    del self.pods[uid]
-
-    def report(self, resource, problem):
-        self.problems.append(problem)
-
-    @property
-    def names(self):
-        return sorted(self.pods.values())
-
-
-@contextlib.asynccontextmanager
-async def watching(client, seen, resource=None, **options):
-    clock = FakeClock()
-    options = {"clock": clock, "sleep": clock.sleep, "randomness": lambda: 0.5, "silence_s": 5, **options}
-    watcher = Watcher(client, resource or pods(), seen.sink, report=seen.report, **options)
-    task = asyncio.create_task(watcher.run())
-    try:
-        yield watcher
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-@pytest.fixture
-def seen():
-    return Seen()
+from tests.kube.watching import watching
 
 
 async def test_what_is_there_and_what_comes(api, client, seen):
