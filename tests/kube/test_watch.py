@@ -10,7 +10,7 @@ from extender.kube.config import ClusterConfig
 from extender.kube.resources import everything, kueue_version, namespaces, pods, quota
 from extender.kube.watch import Watcher
 from extender.model.events import NamespaceSeen
-from tests.kube.watching import watching
+from tests.kube.watching import PODS, watching
 from tests.support.clock import FakeClock
 from tests.support.fake_api import Fault, until
 from tests.support.objects import pod_json
