@@ -203,7 +203,7 @@ class Job(Gang):
 
     async def begin(self) -> None:
         """The Job comes."""
-        await self.lab.rig.api.create(f"/apis/batch/v1/namespaces/{RIGHT}/jobs", _job("job", self.size))
+        await self.lab.rig.api.create(f"/apis/batch/v1/namespaces/{RIGHT}/jobs", job("job", self.size))
 
     async def ends(self) -> None:
         """The Job's pods run, and the others have what is left."""
@@ -218,7 +218,8 @@ class Job(Gang):
         return is_admission(call) and call.path.endswith(f"/namespaces/{RIGHT}/jobs/job")
 
 
-def _job(name: str, size: int) -> Object:
+def job(name: str, size: int) -> Object:
+    """A Job of *size* pods, all at once."""
     labels = {"kueue.x-k8s.io/queue-name": "queue"}
     template = pod("unused")
     spec = template["spec"]
