@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from extender.model.effects import AdoptPod, Effect, EvictionReason, EvictPod, UngatePod
 from extender.model.events import EngineEvent
+from extender.model.jobs import GrowJob, JobAct, StartJob, StopJob
 from extender.model.names import PodUid, WorkloadUid
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.pods.books import Books
@@ -18,10 +19,13 @@ from extender.teller import Teller
 
 REFUSED = ("invalid", "expired")
 """How the causes of writes begin that would be refused again."""
+FENCED = "fenced: not the leader"
 CAUSE_LENGTH_MAX = 120
 ABSENT_MS = 60_000
 """A group that was stopped for good and has had no pod for so long is another group when it comes back."""
-_HOLD, _ADOPT, _EVICT, _LIFT, _READY = "hold:", "adopt:", "evict:", "lift:", "ready:"
+_HOLD, _ADOPT, _WRITE, _START, _LIFT, _READY = "hold:", "adopt:", "write:", "start:", "lift:", "ready:"
+Deferred = EvictPod | StopJob | GrowJob
+"""Writes that the engine asks for again when they are refused."""
 
 
 class Clockwork:
@@ -47,8 +51,8 @@ class Clockwork:
         self._tell = tell
         self._submit = submit
         self._stopped = stopped
-        self._resting: dict[PodUid, int] = {}
-        self._deferred: dict[PodUid, EvictPod] = {}
+        self._resting: dict[str, int] = {}
+        self._deferred: dict[str, Deferred] = {}
 
     def take(self, now_ms: int) -> None:
         """Note what has changed about workloads that have deadlines."""
@@ -83,6 +87,8 @@ class Clockwork:
         match effect:
             case UngatePod(uid=uid) | EvictPod(uid=uid) | AdoptPod(uid=uid):
                 self._timers.succeeded(uid)
+            case StartJob(uid=uid) | StopJob(uid=uid) | GrowJob(uid=uid):
+                self._timers.succeeded(uid)
             case _:
                 pass
 
@@ -95,15 +101,32 @@ class Clockwork:
                     self._rest(effect, cause, now_ms)
                 self._give(self._books.refuse(effect, cause))
             case EvictPod():
-                if cause.startswith("invalid"):
-                    # The engine is told at once, so that it counts on no room that may not come, and may choose the
-                    # same victim again; it is the write that waits.
-                    self._resting[effect.uid] = now_ms + self._timers.delay_ms(effect.uid)
-                    self._timers.retry_at(_EVICT + effect.uid, self._resting[effect.uid])
+                self._let_rest(effect, cause, now_ms)
                 self._give(self._books.refuse_eviction(effect, cause))
             case AdoptPod():
                 if again:
                     self._timers.retry_at(_ADOPT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
+
+    def refused_job(self, effect: JobAct, cause: str, now_ms: int) -> None:
+        """A write about a Job was not carried out."""
+        match effect:
+            case StopJob() | GrowJob():
+                self._let_rest(effect, cause, now_ms)
+            case StartJob() if cause.startswith("invalid"):
+                self._timers.retry_at(_START + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
+            case _:
+                pass
+        self._give(self._books.refuse_job(effect, cause))
+
+    def _let_rest(self, effect: Deferred, cause: str, now_ms: int) -> None:
+        """What is not allowed now is not asked for again at once.
+
+        The engine is told at once, so that it counts on no room that may not come, and may choose the same again; it is
+        the write that waits.
+        """
+        if cause.startswith("invalid"):
+            self._resting[effect.uid] = now_ms + self._timers.delay_ms(effect.uid)
+            self._timers.retry_at(_WRITE + effect.uid, self._resting[effect.uid])
 
     def _rest(self, effect: UngatePod, cause: str, now_ms: int) -> None:
         at_ms = now_ms + self._timers.delay_ms(effect.uid)
@@ -113,8 +136,8 @@ class Clockwork:
             self._timers.retry_at(_HOLD + key, at_ms)
 
     def submit(self, effect: Effect) -> None:
-        """Hand *effect* to the writer, an eviction that was refused a moment ago when its time has come."""
-        if isinstance(effect, EvictPod) and effect.uid in self._resting:
+        """Hand *effect* to the writer, one that was refused a moment ago when its time has come."""
+        if isinstance(effect, Deferred) and effect.uid in self._resting:
             self._deferred[effect.uid] = effect
         else:
             self._submit(effect)
@@ -124,7 +147,10 @@ class Clockwork:
         deferred, self._deferred = self._deferred, {}
         self._resting.clear()
         for effect in deferred.values():
-            self._give(self._books.refuse_eviction(effect, "fenced: not the leader"))
+            if isinstance(effect, EvictPod):
+                self._give(self._books.refuse_eviction(effect, FENCED))
+            else:
+                self._give(self._books.refuse_job(effect, FENCED))
 
     def _retry(self, key: str) -> None:
         kind, _, rest = key.partition(":")
@@ -133,11 +159,13 @@ class Clockwork:
                 self._give(self._books.release(rest))
             case "adopt:":
                 self._give(self._books.adopt_again(PodUid(rest)))
-            case "evict:":
-                self._resting.pop(PodUid(rest), None)
-                effect = self._deferred.pop(PodUid(rest), None)
-                if effect is not None and self._books.pod(rest) is not None:
+            case "write:":
+                self._resting.pop(rest, None)
+                effect = self._deferred.pop(rest, None)
+                if effect is not None and not (isinstance(effect, EvictPod) and self._books.pod(rest) is None):
                     self._submit(effect)
+            case "start:":
+                self._give(self._books.start_again(rest))
             case "lift:" if self._books.clocked(WorkloadUid(rest)) is None:
                 self._give(self._books.release(rest))
             case _:

@@ -130,13 +130,12 @@ class Driver:
                 self._wake.set()
             case StartJob() | StopJob() | SuspendJob() | GrowJob() | ResetStart() | ReleaseJob():
                 log.warning("write_refused", effect=name, job=f"{effect.ref.namespace}/{effect.ref.name}", cause=cause)
-                for told in self.books.refuse_job(effect, cause):
-                    self._tell(told)
+                self._clockwork.refused_job(effect, cause, self._clock_ms())
                 self._wake.set()
             case SetQueueStatus():
                 log.info("write_refused", effect=name, kind=effect.kind, name=effect.name, cause=cause)
                 self._teller.refused(effect)
-            case SetPodCondition() if cause.startswith(REFUSED):
+            case SetPodCondition() if cause.startswith((*REFUSED, "fenced")):
                 log.info("write_refused", effect=name, namespace=effect.namespace, pod=effect.name, cause=cause)
                 self._teller.unsaid(effect, self._clock_ms())
             case _:
@@ -200,7 +199,7 @@ class Driver:
         if workload is not None:
             self._meter.admitted(queue, waited_s=max(0, now_ms - workload.created_ms) / 1000)
         for write in self.books.admit(admit):
-            self._submit(write)
+            self._clockwork.submit(write)
 
     def _evict(self, evict: Evict) -> None:
         said = msgspec.structs.replace(evict, message=eviction(evict, self.engine, self.books))

@@ -87,7 +87,7 @@ class JobBook(JobRecords):
         """The write was not carried out.
 
         After a conflict the charge is kept until the watch shows the change. What Kubernetes does not accept, such as a
-        template that may not change yet, is tried again when the Job has changed.
+        template that may not change yet, is tried again when the Job has changed or ``start_again`` is called.
         """
         job = self._jobs.get(write.uid)
         match write:
@@ -107,6 +107,10 @@ class JobBook(JobRecords):
                     self._asked.pop(write.uid, None)
                     self._unsettled[write.uid] = None
                 return []
+
+    def start_again(self, uid: str) -> list[EngineEvent]:
+        """What was not accepted may be by now: a policy of somebody else has changed, say."""
+        return self._retell(uid) if self._refused.pop(uid, None) is not None else []
 
     def _give_back(self, write: StartJob, cause: str) -> list[EngineEvent]:
         told: list[EngineEvent] = [AdmissionRefused(write.workload, cause)]

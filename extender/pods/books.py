@@ -131,6 +131,10 @@ class Books(Records):
         """A write about a Job was not carried out: for the book of Jobs, where there is one."""
         return []
 
+    def start_again(self, job: str) -> list[EngineEvent]:
+        """A Job whose start was not accepted may be started again: for the book of Jobs, where there is one."""
+        return []
+
     def evict(self, evict: Evict) -> list[PodEffect]:
         """The writes that stop a workload: one eviction per pod that is not leaving already.
 

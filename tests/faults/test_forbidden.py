@@ -1,4 +1,4 @@
-"""A policy of somebody else forbids one kind of our writes: it is tried now and then, and carried out once it may be."""
+"""A policy of somebody else forbids one kind of our writes: it is tried now and then, and carried out in the end."""
 
 from __future__ import annotations
 
