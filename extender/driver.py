@@ -91,9 +91,12 @@ class Driver:
 
     def take(self, events: Iterable[Event]) -> None:
         """Take facts from the watches at once."""
+        self.books.begin()
         for event in events:
             for told in self.books.apply(event):
                 self._tell(told)
+        for told in self.books.settle():
+            self._tell(told)
         now_ms = self._clock_ms()
         self._teller.words(now_ms)
         self._clockwork.take(now_ms)

@@ -66,6 +66,7 @@ class Records:
         self.remarked: dict[PodUid, Reason | None] = {}
         self.stale: dict[PodUid, None] = {}
         self._excluded = excluded
+        self._batch: dict[WorkloadUid, None] | None = None
         self._pods: dict[PodUid, Pod] = {}
         self._native: dict[PodUid, Pod] = {}
         self._members: dict[WorkloadUid, dict[PodUid, Pod]] = {}
@@ -283,7 +284,19 @@ class Records:
             node_of={pod.uid: self.nodes.get(pod.node) for pod in running if pod.node is not None},
         )
 
+    def begin(self) -> None:
+        """Many facts are coming: each group is looked at once when all are in (``settle``), not at each of its pods."""
+        self._batch = {}
+
+    def settle(self) -> list[EngineEvent]:
+        """All facts are in: what they mean to the engine beyond what ``apply`` has answered."""
+        groups, self._batch = self._batch or {}, None
+        return [event for uid in groups if uid in self._members for event in self._tell_gang(uid)]
+
     def _tell_gang(self, uid: WorkloadUid) -> list[EngineEvent]:
+        if self._batch is not None:
+            self._batch[uid] = None
+            return []
         members = self._members[uid]
         if not any(member in self._pods for member in members):
             del self._members[uid]

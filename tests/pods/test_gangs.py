@@ -271,3 +271,21 @@ def test_a_conflict_of_an_earlier_write_does_not_take_back_a_later_one(books):
     events = books.apply(PodSeen(member("a", resource_version="8")))
 
     assert events == []
+
+
+def test_of_many_facts_about_a_group_only_the_last_state_is_told(books):
+    books.begin()
+    told_before = [event for name in "abcd" for event in books.apply(PodSeen(member(name, group_total=4)))]
+    (event,) = books.settle()
+
+    assert told_before == []
+    assert (event.workload.uid, event.workload.pod_sets[0].count, event.workload.held) == (GROUP, 4, None)
+
+
+def test_a_group_that_comes_and_goes_within_many_facts_is_never_told(books):
+    books.begin()
+    books.apply(PodSeen(member("a")))
+    books.apply(PodGone(PodUid("a")))
+
+    assert books.settle() == []
+    assert books.pods_of(GROUP) == []
