@@ -168,8 +168,9 @@ class Teller:
         """A condition was not written, for no fault of its own."""
         pod = self._books.pod(effect.uid)
         if pod is not None:
-            for uid in dict.fromkeys((WorkloadUid(pod.uid), self._books.workload_of(pod))):
-                self._conditions.unsaid(uid, now_ms)
+            self._conditions.unsaid(WorkloadUid(pod.uid), now_ms, admitted=effect.status)
+            if not effect.status and pod.group:
+                self._conditions.unsaid(self._books.workload_of(pod), now_ms)
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When there may be a condition to write; None: when something happens."""

@@ -185,10 +185,12 @@ class Conditions:
         entry.due_ms, entry.written, entry.written_ms, entry.code, entry.fill = None, why, now_ms, why.code, False
         return Saying(uid, why, same_as=same_as, first=first, refresh=refresh, fill=fill)
 
-    def unsaid(self, uid: WorkloadUid, now_ms: int) -> None:
+    def unsaid(self, uid: WorkloadUid, now_ms: int, *, admitted: bool = False) -> None:
         """What was to be written was not: it is due again in a while, if it still holds then."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.current is not None:
+        if entry is None and admitted:
+            entry = self._entries[uid] = _Entry(None, now_ms, Like("", ""))
+        if entry is not None and (entry.current is None) is admitted:
             entry.written, entry.code, entry.due_ms = None, None, now_ms + UNSAID_MS
             heapq.heappush(self._due, (entry.due_ms, uid))
 

@@ -263,3 +263,24 @@ def test_what_was_not_written_about_one_that_is_gone_is_forgotten():
     conditions.unsaid(UID, 0)
 
     assert said(conditions, 10 * UNSAID_MS) == []
+
+
+def test_that_it_is_in_is_said_again_when_it_was_not_written():
+    conditions = Conditions()
+    conditions.note(UID, None, 0, shown="QuotaUsed")
+    assert said(conditions, 0) == [(UID, None)]
+    conditions.unsaid(UID, 100, admitted=True)
+
+    assert said(conditions, 99 + UNSAID_MS) == []
+    assert said(conditions, 100 + UNSAID_MS) == [(UID, None)]
+    assert said(conditions, 10 * UNSAID_MS) == []
+
+
+def test_that_it_is_in_is_not_said_again_of_one_that_waits_by_now():
+    conditions = Conditions()
+    conditions.note(UID, None, 0, shown="QuotaUsed")
+    conditions.due(0)
+    conditions.note(UID, used(1), 50)
+    conditions.unsaid(UID, 100, admitted=True)
+
+    assert said(conditions, 100) == [(UID, used(1))]
