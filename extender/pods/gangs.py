@@ -66,7 +66,7 @@ class Gang(msgspec.Struct, frozen=True):
         found = []
         for given in self.given.assignments:
             alike = [pod for pod in self.chosen if role_of(pod) == given.name]
-            done = sum(role_of(pod) == given.name for pod in self.succeeded)
+            done = self.done(given)
             open_places = given.count - done - sum(self._started(pod) for pod in alike)
             gated = [pod for pod in alike if not self._started(pod)]
             found += [(pod, given) for pod in gated[: max(0, open_places)]]
@@ -77,6 +77,15 @@ class Gang(msgspec.Struct, frozen=True):
         """Whether every member that was started is on its way out: replacements wait for a new admission."""
         started = [pod for pod in self.chosen if self._started(pod)]
         return bool(started) and all(pod.deleting for pod in started)
+
+    def done(self, given: PodSetAssignment) -> int:
+        """How many pods of a pod set have succeeded under this admission; one given anew later counts the rest only."""
+        since_ms = self.given.at_ms if self.given else None
+        return sum(
+            read.pod_set == given.name and read.admission.at_ms == since_ms
+            for pod in self.succeeded
+            if (read := read_admission(pod.uid, pod.admission)) is not None
+        )
 
     def _started(self, pod: Pod) -> bool:
         return not pod.gated or pod.uid in self.writing
@@ -161,8 +170,7 @@ def _still_held(gang: Gang) -> Admission | None:
         return None
     assignments = []
     for given in gang.given.assignments:
-        done = min(sum(role_of(pod) == given.name for pod in gang.succeeded), given.count)
-        assignments.append(_scaled(given, given.count - done))
+        assignments.append(_scaled(given, given.count - min(gang.done(given), given.count)))
     return msgspec.structs.replace(gang.given, assignments=tuple(assignments))
 
 

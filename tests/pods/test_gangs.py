@@ -289,3 +289,19 @@ def test_a_group_that_comes_and_goes_within_many_facts_is_never_told(books):
 
     assert books.settle() == []
     assert books.pods_of(GROUP) == []
+
+
+def test_what_succeeded_under_an_earlier_admission_is_not_taken_off_a_later_one(books, running):
+    """Found by the simulator: the rest of a group, admitted anew, held nothing and its quota was given away."""
+    told(books, member("a", gates=(), phase="Succeeded", admission=books.pod("a").admission))
+    books.apply(PodGone(PodUid("b")))
+    rest = told(books, member("c"))
+    later = Admission(
+        ClusterQueueName("training-cq"),
+        tuple(PodSetAssignment(given.name, ((GPU, A100),), ((GPU, 1),), 1) for given in rest.pod_sets),
+        9_000,
+    )
+    (write,) = books.admit(Admit(GROUP, later))
+    last = run(books, "c", write)
+
+    assert last.admission == later

@@ -46,7 +46,11 @@ def _holding(written: Written, members: list[Pod]) -> Holding:
     succeeded = [pod for pod in members if pod.phase == "Succeeded"]
     amounts = []
     for given in written["podSets"]:
-        done = sum((text := written_for(pod)) is not None and text["podSet"] == given["name"] for pod in succeeded)
+        done = sum(
+            (text := written_for(pod)) is not None
+            and (text["podSet"], text["atMs"]) == (given["name"], written["atMs"])
+            for pod in succeeded
+        )
         left = given["count"] - min(done, given["count"])
         for resource, amount in given["usage"].items():
             share = amount if not done else amount // given["count"] * left
