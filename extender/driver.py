@@ -160,6 +160,7 @@ class Driver:
             self._submit(effect)
         self.decide()
         now_ms = self._clock_ms()
+        self._teller.words(now_ms)
         self._teller.explain(now_ms)
         self._write_conditions()
         self._teller.write_statuses(now_ms)

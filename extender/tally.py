@@ -25,6 +25,10 @@ class Tally:
         """The count of *queue*, to be looked at only."""
         return self._counts.get(queue) or Count()
 
+    def waiting(self) -> list[WorkloadUid]:
+        """All workloads that hold nothing."""
+        return [uid for uid, (_, admission) in self._known.items() if admission is None]
+
     def note(self, uid: WorkloadUid, workload: Workload | None, admission: Admission | None) -> LocalQueueKey | None:
         """*workload* (None: gone) holds *admission* from now on; the LocalQueue whose count changed, if one did."""
         now = None if workload is None else (workload.queue, admission)

@@ -135,8 +135,14 @@ class Teller:
             self._submit(RecordEvent(pod.uid, pod.namespace, pod.name, reason, message, warning=True))
 
     def start_over(self) -> None:
-        """A term begins or ends: what others wrote meanwhile is not known, and gauges are the leader's to show."""
+        """A term begins or ends: what others wrote meanwhile, and what of ours was not written, only the watch shows.
+
+        Gauges are the leader's to show.
+        """
         self._statuses.start_over()
+        self._conditions = Conditions()
+        self._unexplained = dict.fromkeys(self._tally.waiting())
+        self._books.say_again()
 
     # --- what is written ---
 

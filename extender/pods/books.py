@@ -232,6 +232,13 @@ class Books(Records):
 
     # --- words ---
 
+    def say_again(self) -> None:
+        """A new term: everything there is to say about single pods is news."""
+        for remarks_of_group in self._remarks.values():
+            self.remarked.update(remarks_of_group)
+        for pod in self._pods.values():
+            self._note_stale(pod)
+
     def condition(self, workload: WorkloadUid, why: Reason | None) -> list[PodEffect]:
         """The writes that say why a workload waits; *why* None: it is admitted."""
         status, code, message = (

@@ -168,10 +168,8 @@ def _still_held(gang: Gang) -> Admission | None:
     """The admission, less the members that have succeeded: whole pods of each pod set."""
     if gang.given is None:
         return None
-    assignments = []
-    for given in gang.given.assignments:
-        assignments.append(_scaled(given, given.count - min(gang.done(given), given.count)))
-    return msgspec.structs.replace(gang.given, assignments=tuple(assignments))
+    left = tuple(_scaled(given, max(0, given.count - gang.done(given))) for given in gang.given.assignments)
+    return msgspec.structs.replace(gang.given, assignments=left)
 
 
 def _scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:

@@ -224,10 +224,14 @@ class Records:
             self._uncounted[pod.uid] = None
         else:
             self._uncounted.pop(pod.uid, None)
-        if admitted and not pod.ended and pod.admitted_reason not in ("", ADMITTED):
-            self.stale[pod.uid] = None
+        self._note_stale(pod)
         if old is None or old.ready != pod.ready:
             self.moved[self.workload_of(pod)] = None
+
+    def _note_stale(self, pod: Pod) -> None:
+        if pod.admitted_reason in ("", ADMITTED) or pod.ended or read_admission(pod.uid, pod.admission) is None:
+            return
+        self.stale[pod.uid] = None
 
     def _catch_up(self, pod: Pod) -> list[EngineEvent]:
         """What a write means that met a conflict, now that the pod is seen as it is."""

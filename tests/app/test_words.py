@@ -174,3 +174,28 @@ async def test_who_needs_an_edit_is_warned_and_who_is_admitted_is_told():
     want = "ClusterQueue main-cq holds 1 nvidia.com/gpu of any for it"
     assert conditions(effects) == {"next": ("Admitted", want)}
     assert told(effects) == [("next", "Admitted", want)]
+
+
+@pytest.mark.parametrize(("arrived", "want"), [(False, ["p"]), (True, [])], ids=["lost", "written"])
+async def test_a_term_begins_with_what_the_pods_show(*, arrived: bool, want: list[str]):
+    at = Desk()
+    at.queue("main", 0)
+    at.submit("p")
+    ((reason, message),) = conditions(at.turn()).values()
+    if arrived:
+        at.change("p", admitted_reason=reason, admitted_condition=message)
+    at.driver.lead(False)
+    at.driver.lead(True)
+
+    assert list(conditions(at.turn())) == want
+
+
+async def test_a_new_term_sets_right_what_the_last_one_left_behind():
+    at = Desk()
+    at.queue()
+    at.submit("p", admitted_reason="QuotaUsed")
+    at.run()
+    at.driver.lead(False)
+    at.driver.lead(True)
+
+    assert conditions(at.turn())["p"][0] == "Admitted"
