@@ -285,7 +285,7 @@ class App:
                 await self._elected.wait()
                 self._elected.clear()
                 await self._writer.drain()
-                await asyncio.gather(*(watcher.relist() for name, watcher in self._watchers.items() if name != "nodes"))
+                await self._freshen()
                 # Elected again meanwhile: somebody else may have led in between, unseen by these lists.
                 if self._leader.is_leader() and not self._elected.is_set():
                     self._driver.lead(True)
@@ -295,11 +295,11 @@ class App:
 
         Of the latter one that cannot be listed stops nobody. Nodes are left out: no decision about quota reads them.
         """
-        lists = {name: watcher.relist() for name, watcher in self._watchers.items() if name != "nodes"}
-        await asyncio.gather(*(lists.pop(name) for name in sorted(self._carriers)))
+        await asyncio.gather(*(self._watchers[name].relist() for name in sorted(self._carriers)))
+        others = [watcher for name, watcher in self._watchers.items() if name not in (*self._carriers, "nodes")]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FRESHEN_S_MAX):
-                await asyncio.gather(*lists.values())
+                await asyncio.gather(*(watcher.relist() for watcher in others))
 
     def _office(self, leads: bool) -> None:
         if leads:

@@ -228,6 +228,20 @@ async def test_without_the_right_to_write_pods_it_says_why_and_does_not_storm(fa
 
 
 @pytest.mark.slow
+async def test_a_resource_that_cannot_be_listed_any_more_stops_no_new_leader(faulty: Lab, auditor: Auditor):
+    role = await faulty.rig.api.get(ROLE)
+    less = [rule | {"resources": [name for name in rule["resources"] if name != "cohorts"]} for rule in role["rules"]]
+    leader = await faulty.leader()
+    await faulty.rig.api.patch(ROLE, {"rules": [rule for rule in less if rule["resources"]]})
+    try:
+        await faulty.process(leader).kill()
+        await faulty.submit(LEFT, pod("p"))
+        await admitted(faulty, "p")
+    finally:
+        await faulty.rig.api.patch(ROLE, {"rules": role["rules"]})
+
+
+@pytest.mark.slow
 async def test_restarts_of_the_api_server_cost_no_memory(faulty: Lab, auditor: Auditor):
     server = faulty.rig.component("kube-apiserver")
     await faulty.submit(LEFT, *(pod(f"p{index}") for index in range(TOTAL)))
