@@ -103,7 +103,7 @@ class Books(Records):
             self._unfinished.add(write.workload)
             return self._tell_gang(write.workload)
         others = [pod for pod in self.pods_of(write.workload) if pod.uid != write.uid]
-        if any(pod.admission is not None or pod.uid in self._assumed for pod in others):
+        if any(pod.admission is not None or pod.uid in self._assumed or pod.uid in self._outdated for pod in others):
             self._unfinished.add(write.workload)
             return []
         self._admitting.discard(write.workload)

@@ -150,6 +150,16 @@ def test_a_refused_write_of_the_last_hope_takes_the_admission_back(books):
     assert books.refuse(second, "invalid: 422") == [AdmissionRefused(GROUP, "invalid: 422")]
 
 
+def test_an_admission_is_not_taken_back_while_a_conflict_of_it_waits_to_be_seen(books):
+    first, second = admit_gang(books, told(books, member("a"), member("b")))
+
+    assert books.refuse(first, "conflict: 409") == []
+    assert books.refuse(second, "invalid: 422") == []
+
+    events = books.apply(PodSeen(member("a", resource_version="8")))
+    assert events[0] == AdmissionRefused(GROUP, "conflict: 409")
+
+
 def test_a_failed_member_keeps_its_place_for_its_replacement(running):
     told(running, member("a", phase="Failed"))
     workload = told(running, member("c"))
