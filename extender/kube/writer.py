@@ -239,16 +239,23 @@ class Writer:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
+                now_s = self._clock()
                 while self._in_flight < self._in_flight_max:
-                    job = self._outbox.take(self._clock())
+                    now_s = self._clock()
+                    job = self._outbox.take(now_s)
                     if job is None:
                         break
                     self._in_flight += 1
                     group.create_task(self._carry_out(job))
-                await self._rest()
+                await self._rest(now_s)
 
-    async def _rest(self) -> None:
-        due_s = self._outbox.due_in_s(self._clock()) if self._in_flight < self._in_flight_max else None
+    async def _rest(self, taken_s: float) -> None:
+        """Sleep until there may be something to send. *taken_s* is when there was nothing.
+
+        Asked of a later moment, a token that came in between would count as one that had been there, and what waits
+        for it would wait for ever.
+        """
+        due_s = self._outbox.due_in_s(taken_s) if self._in_flight < self._in_flight_max else None
         if due_s is None:
             await self._wake.wait()
             return
