@@ -14,7 +14,16 @@ LINES_MAX = 400
 ADR_LINES_MAX = 60
 FILE_BYTES_MAX = 1 << 20
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
-REGISTRIES = ("pythonhosted", "pypi" + ".org", "proxy.golang", "sum.golang", "registry.npmjs", "deb.debian")
+REGISTRIES = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pythonhosted", "org"),
+        ("pypi", "org"),
+        ("proxy", "golang"),
+        ("sum", "golang"),
+        ("registry", "npmjs"),
+    )
+)
 
 
 def tracked(*patterns: str) -> list[Path]:
