@@ -57,8 +57,8 @@ def holds(pod: Object) -> int:
 
 
 def runs(pod: Object) -> bool:
-    """Whether it is Running and is not on its way out."""
-    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    """Whether it is on a node and not on its way out; that its kubelet starts it is no matter of the product."""
+    return "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"] and not has_ended(pod)
 
 
 def was_evicted(pod: Object) -> bool:

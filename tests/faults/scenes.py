@@ -140,7 +140,7 @@ class Eviction(Scene):
         """Left runs eight."""
         for index in range(TOTAL):
             await self.lab.submit(LEFT, _slow(f"v{index}"))
-        await self.lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL, f"{TOTAL} pods run")
+        await self.lab.pods_are(LEFT, lambda pods: sum(map(_has_started, pods)) == TOTAL, f"{TOTAL} pods have started")
 
     async def begin(self) -> None:
         """Right comes."""
@@ -236,6 +236,10 @@ def _answered(hook: Hook) -> Callable[[], Awaitable[bool]]:
         return all(call.status for call in hook.caught)
 
     return answered
+
+
+def _has_started(one: Object) -> bool:
+    return one["status"].get("phase") == "Running"
 
 
 def _slow(name: str) -> Object:
