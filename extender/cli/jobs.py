@@ -1,36 +1,45 @@
 """What ``kubectl cohort`` says about Jobs: why one waits, and what a row of the table of kinds finds in an object."""
 
-from pathlib import Path
-from typing import Any
-
 import msgspec
 import orjson
-import yaml
 from rich.text import Text
 
+from extender.cli.ask import Object
 from extender.kube.decode_jobs import codec
 from extender.model.amounts import format_amount
 from extender.model.errors import UserError
 from extender.model.jobs import ACTIVE_ANNOTATION, EVICTED_ANNOTATION, Job, JobSeen, Kind
+from extender.model.names import ResourceName
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, MANAGED_LABEL, QUEUE_NAME
-from extender.settings import Settings, read_settings
-
-Object = dict[str, Any]
 
 
 def describe_job(found: Object, pods: list[Object]) -> Text:
     """One paragraph about a Job and its pods: its queue, whether it is admitted, and what it waits for."""
+    metadata = found["metadata"]
+    words = Text(f"{metadata['namespace']}/{metadata['name']}", style="bold")
+    words.append(f"  queue {queue_of(metadata) or 'none'}\n")
+    describe_state(words, found)
+    words.append(f"\n{_pods(pods)}")
+    return words
+
+
+def queue_of(metadata: Object) -> str:
+    """The LocalQueue that an object names, by annotation or label; empty if none."""
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    return str(annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME) or "")
+
+
+def describe_state(words: Text, found: Object) -> None:
+    """Add to *words* whether a Job, or another queued object, is admitted, and what it waits for."""
     metadata, status = found["metadata"], found.get("status") or {}
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    words = Text(f"{metadata['namespace']}/{metadata['name']}", style="bold")
-    words.append(f"  queue {annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME) or 'none'}\n")
     reasons = [
         f"{condition.get('reason')}: {condition.get('message')}"
         for condition in status.get("conditions") or ()
         if condition["type"] == ADMITTED_CONDITION and condition["status"] == "False"
     ]
     if ADMISSION_ANNOTATION in annotations:
-        words.append(_admission(orjson.loads(annotations[ADMISSION_ANNOTATION])), style="green")
+        words.append(_admission(admission_in(annotations)), style="green")
     elif annotations.get(ACTIVE_ANNOTATION) == "false":
         words.append(f"stopped by hand; remove its annotation {ACTIVE_ANNOTATION} to queue it again", style="yellow")
     elif reasons:
@@ -41,16 +50,38 @@ def describe_job(found: Object, pods: list[Object]) -> Text:
         words.append("does not wait for quota")
     if EVICTED_ANNOTATION in annotations:
         words.append("\nwas evicted and is queued again", style="yellow")
-    words.append(f"\n{_pods(pods)}")
-    return words
+
+
+def admission_in(annotations: dict[str, str]) -> Object:
+    """What the annotation of an admission holds; nothing, if somebody wrote something else there."""
+    try:
+        written = orjson.loads(annotations[ADMISSION_ANNOTATION])
+    except orjson.JSONDecodeError:
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+class _Set(msgspec.Struct):
+    count: int = 0
+    flavors: dict[str, str] = {}
+    usage: dict[str, int] = {}
 
 
 def _admission(written: Object) -> str:
+    said = f"admitted by ClusterQueue {written.get('clusterQueue')}"
+    try:
+        sets = msgspec.convert(written.get("podSets") or [], list[_Set])
+    except msgspec.ValidationError:
+        return said
     parts = [
-        f"{part['count']} pods" + "".join(f", {name} of {flavor}" for name, flavor in sorted(part["flavors"].items()))
-        for part in written.get("podSets") or ()
+        f"{part.count} pods"
+        + "".join(
+            f", {format_amount(part.usage.get(name, 0), ResourceName(name))} {name} of flavor {flavor}"
+            for name, flavor in sorted(part.flavors.items())
+        )
+        for part in sets
     ]
-    return f"admitted by ClusterQueue {written.get('clusterQueue')}: {'; '.join(parts)}"
+    return f"{said}: {'; '.join(parts)}"
 
 
 def _pods(pods: list[Object]) -> str:
@@ -62,19 +93,6 @@ def _pods(pods: list[Object]) -> str:
     return "pods: " + (", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none")
 
 
-def check(configuration: str, path: str) -> Text:
-    """What the rows of the *configuration* file find in the object at *path*. Raises: UserError."""
-    settings = read_settings(configuration) if configuration else Settings()
-    found = _object(path)
-    kinds = {(kind.api_version, kind.kind): kind for kind in settings.kinds()}
-    named = (str(found.get("apiVersion")), str(found.get("kind")))
-    kind = kinds.get(named)
-    if kind is None:
-        known = ", ".join(f"{version} {name}" for version, name in kinds)
-        raise UserError(f"{path}: no row for {named[0]} {named[1]}; there are rows for {known}")
-    return _told(kind, read_job(kind, found))
-
-
 def read_job(kind: Kind, found: Object) -> Job:
     """*found* as we would read it, as if it named a queue. Raises: UserError, when its row finds nothing of use."""
     metadata = {**(found.get("metadata") or {}), "uid": "u", "resourceVersion": "1", "labels": {QUEUE_NAME: "check"}}
@@ -84,7 +102,8 @@ def read_job(kind: Kind, found: Object) -> Job:
     return item.fact.job
 
 
-def _told(kind: Kind, job: Job) -> Text:
+def describe_kind(kind: Kind, job: Job) -> Text:
+    """What the row *kind* found in an object: whether it is held, its pods, whether it is over."""
     words = Text(f"{kind.api_version} {kind.kind}", style="bold")
     words.append(f"\nsuspended by {'.'.join(kind.suspend)}: {'yes' if job.suspended else 'not now'}")
     for pods in job.pods:
@@ -94,14 +113,3 @@ def _told(kind: Kind, job: Job) -> Text:
     if job.problem:
         words.append(f"\n{job.problem}", style="red")
     return words
-
-
-def _object(path: str) -> Object:
-    try:
-        found = yaml.safe_load(Path(path).read_bytes())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__})") from error
-    try:
-        return msgspec.convert(found, Object)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{path}: is not one object") from error

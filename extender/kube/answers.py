@@ -3,10 +3,12 @@
 Messages carry the API server's own sentence (the ``message`` of its Status), never a body: bodies hold secrets.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
 
+import aiohttp
 import msgspec
 
 from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, Unreachable, UserError
@@ -46,6 +48,23 @@ def retry_after_s(headers: Mapping[str, str], status: Status) -> float | None:
         return float(match[1])
     seconds = status.details.retryAfterSeconds if status.details else None
     return float(seconds) if seconds and seconds > 0 else None
+
+
+def no_answer(asked: str, error: Exception, *, server: str) -> Unreachable:
+    """The exception for a request that got no answer: to whom it went, why none came, and where to look."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=why):
+            text = f"the certificate of {server} is not trusted ({why}): is this the CA of that cluster?"
+        case aiohttp.ClientConnectorDNSError():
+            text = f"the name of {server} cannot be resolved: is the address right?"
+        case aiohttp.ClientConnectorError(os_error=why):
+            cause = os.strerror(why.errno) if why.errno else str(why)
+            text = f"no connection to {server} ({cause}): does it run, is the address right?"
+        case TimeoutError():
+            text = f"no answer from {server} in time"
+        case _:
+            text = f"no answer from {server} ({type(error).__name__}: {error})"
+    return Unreachable(f"{asked}: {text[:_MESSAGE_LENGTH_MAX]}")
 
 
 def error_of(http_status: int, body: bytes, headers: Mapping[str, str], *, asked: str) -> ExtenderError:

@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from extender.kube.answers import error_of
+from extender.kube.answers import error_of, no_answer
 from extender.kube.config import ClusterConfig, tls_context
 from extender.kube.lines import Lines
 from extender.model.errors import ExtenderError, Unreachable, UserError
@@ -31,7 +31,6 @@ ANSWER_BYTES_MAX: Final = 256 * 2**20
 LINE_BYTES_MAX: Final = 8 * 2**20
 KEEPALIVE_S: Final = 15
 USER_TIMEOUT_MS: Final = 30_000
-ERROR_LENGTH_MAX: Final = 200
 PAGE_ITEMS: Final = 500
 PAGE_BYTES: Final = 4 * 2**20
 PAGE_ITEMS_MIN: Final = 50
@@ -212,7 +211,7 @@ class ApiClient:
                     async with response:
                         raise await self._refusal(response, asked)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unreachable(asked, error) from error
+            raise no_answer(asked, error, server=self._base) from error
         try:
             yield self._lines(response, asked)
         finally:
@@ -224,7 +223,7 @@ class ApiClient:
             async for chunk in response.content.iter_any():
                 yield lines.feed(chunk)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unreachable(asked, error) from error
+            raise no_answer(asked, error, server=self._base) from error
 
     async def _request(
         self,
@@ -248,7 +247,7 @@ class ApiClient:
                         raise await self._refusal(response, asked)
                     return await _read(response, asked)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unreachable(asked, error) from error
+            raise no_answer(asked, error, server=self._base) from error
 
     async def _open(
         self,
@@ -317,11 +316,6 @@ class ApiClient:
             self._ca_mtime_ns = mtime_ns
         except OSError:
             return  # half-written or gone: what was loaded still holds
-
-
-def _unreachable(asked: str, error: Exception) -> Unreachable:
-    said = str(error)[:ERROR_LENGTH_MAX]
-    return Unreachable(f"{asked}: {type(error).__name__}{': ' if said else ''}{said}")
 
 
 async def _read(response: aiohttp.ClientResponse, asked: str) -> bytes:

@@ -11,7 +11,7 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from extender.model.errors import UserError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGINS: Final = ("exec", "auth-provider")
+NAMES_TOLD_MAX: Final = 8
 
 TokenLoader = Callable[[], Awaitable[str]]
 """Asks a plug-in for a fresh token."""
@@ -50,8 +51,10 @@ class ClusterConfig(msgspec.Struct, frozen=True):
 def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> ClusterConfig:
     """The configuration of a pod's own service account. Raises: UserError, when this is no pod or it has no token."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host or not (directory / "token").is_file():
-        raise UserError("not inside a cluster: no service account token, or KUBERNETES_SERVICE_HOST is not set")
+    if not host:
+        raise UserError("not inside a cluster: KUBERNETES_SERVICE_HOST is not set")
+    if not (directory / "token").is_file():
+        raise UserError(f"not inside a cluster: {directory / 'token'} does not exist (automountServiceAccountToken?)")
     namespace = directory / "namespace"
     return ClusterConfig(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -71,14 +74,31 @@ class _Reader:
         try:
             self.document = yaml.safe_load(path.read_text())
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UserError(f"kubeconfig {path} cannot be read: {type(error).__name__}") from error
+            why = error.strerror if isinstance(error, OSError) else "it is not YAML"
+            raise UserError(f"kubeconfig {path} cannot be read: {why}") from error
+
+    def current(self) -> object:
+        """The context that is in use."""
+        name = self.document.get("current-context") if isinstance(self.document, dict) else None
+        if not name:
+            raise UserError(f"kubeconfig {self.path} names no current-context; {self._known('context')}")
+        return name
 
     def named(self, section: str, name: object) -> dict[str, object]:
-        entries = self.document.get(f"{section}s") if isinstance(self.document, dict) else None
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(section), dict):
+        for entry in self._entries(section):
+            if entry.get("name") == name and isinstance(entry.get(section), dict):
                 return dict(entry[section])
-        raise UserError(f"kubeconfig {self.path} has no {section} {name!r}")
+        raise UserError(f"kubeconfig {self.path} has no {section} {name!r}; {self._known(section)}")
+
+    def _entries(self, section: str) -> list[dict[str, Any]]:
+        entries = self.document.get(f"{section}s") if isinstance(self.document, dict) else None
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+    def _known(self, section: str) -> str:
+        """What could have been meant, and how to say so."""
+        names = [str(entry.get("name")) for entry in self._entries(section)][:NAMES_TOLD_MAX]
+        way = " (choose with --context)" if section == "context" and names else ""
+        return f"it has {', '.join(names) or f'no {section}s'}{way}"
 
     def file(self, value: object) -> str:
         return str(self.path.parent / str(value)) if value else ""
@@ -96,7 +116,7 @@ class _Reader:
 def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
     """The configuration of *context*, else of the current one. Raises: UserError, saying what the kubeconfig lacks."""
     reader = _Reader(path)
-    current = context or (reader.document.get("current-context") if isinstance(reader.document, dict) else None)
+    current = context or reader.current()
     chosen = reader.named("context", current)
     cluster, user = reader.named("cluster", chosen.get("cluster")), reader.named("user", chosen.get("user"))
     if "server" not in cluster:
@@ -130,14 +150,30 @@ def _plugin_loader(path: Path, context: str) -> TokenLoader:
 
 
 def find_config(environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> ClusterConfig:
-    """The configuration to use: *kubeconfig* if given, else the pod's, else ``KUBECONFIG`` or ``~/.kube/config``."""
+    """The configuration to use: *kubeconfig* if given, else the pod's, else ``KUBECONFIG`` or ``~/.kube/config``.
+
+    A *context* is one of a kubeconfig, so the pod's account is not asked then. Of several files in ``KUBECONFIG`` the
+    first that exists is read. Raises: UserError, saying where was looked and how to name another place.
+    """
     if kubeconfig:
         return from_kubeconfig(Path(kubeconfig), context)
     try:
-        return in_cluster(environ)
-    except UserError:
-        first = environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-        return from_kubeconfig(Path(first) if first else Path.home() / ".kube" / "config", context)
+        if not context:
+            return in_cluster(environ)
+        outside = "a context was named"
+    except UserError as error:
+        outside = str(error)
+    named = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    files = named or [Path.home() / ".kube" / "config"]
+    for file in files:
+        if file.exists():
+            return from_kubeconfig(file, context)
+    looked = ", ".join(str(file) for file in files)
+    variable = f"KUBECONFIG names {looked}" if named else f"KUBECONFIG is not set and there is no {looked}"
+    absent = ", which does not exist" if named else ""
+    raise UserError(
+        f"no cluster to talk to: {outside}; {variable}{absent}. Give --kubeconfig FILE, or export KUBECONFIG=FILE"
+    )
 
 
 def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:

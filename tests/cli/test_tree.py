@@ -2,10 +2,8 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
-from extender.cli.plugin import describe
 from extender.cli.tree import build, draw, totals
 
 
@@ -83,30 +81,3 @@ def test_an_inactive_queue_says_why():
     conditions = [{"type": "Active", "status": "False", "message": "flavor h100 is missing"}]
 
     assert "flavor h100 is missing" in shown([], [queue("q", "", 0, conditions=conditions)])
-
-
-@pytest.mark.parametrize(
-    ("pod", "want"),
-    [
-        pytest.param({}, "does not wait for quota", id="a stranger"),
-        pytest.param({"gates": ["cohort-extender.io/admission"]}, "not looked at yet", id="just created"),
-        pytest.param({"gates": ["x/y"]}, "other gates: x/y", id="held by another gate"),
-        pytest.param({"why": "needs 3 more"}, "QuotaUsed: needs 3 more", id="waiting"),
-        pytest.param({"admitted": True}, "admitted by ClusterQueue cq", id="admitted"),
-    ],
-)
-def test_a_pod_in_one_paragraph(pod, want):
-    condition = {"type": "cohort-extender.io/Admitted", "status": "False", "reason": "QuotaUsed"}
-    annotations = {"kueue.x-k8s.io/queue-name": "lq"}
-    if pod.get("admitted"):
-        annotations["cohort-extender.io/admission"] = '{"clusterQueue": "cq"}'
-    found = {
-        "metadata": {"namespace": "n", "name": "p", "annotations": annotations},
-        "spec": {"schedulingGates": [{"name": gate} for gate in pod.get("gates", [])]},
-        "status": {"conditions": [{**condition, "message": pod["why"]}] if "why" in pod else None},
-    }
-
-    text = describe(found).plain
-
-    assert want in text
-    assert "n/p  queue lq" in text

@@ -78,7 +78,7 @@ async def test_a_job_runs_survives_an_eviction_and_runs_again(lab: Lab, example:
 
         assert found["status"].get("failed", 0) == 0
         assert not any(one["type"] == "Failed" for one in found["status"].get("conditions", ()))
-        assert f"admitted by ClusterQueue jobs-cq: {pods} pods, cpu of any" in admitted
+        assert re.search(rf"admitted by ClusterQueue jobs-cq: {pods} pods, \S+ cpu of flavor any", admitted)
         assert re.search(rf"{pods} (running|pending)", admitted)
         assert "was evicted and is queued again" in waiting
 

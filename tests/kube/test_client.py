@@ -142,22 +142,37 @@ async def test_a_request_always_ends(api, fault):
     api.fail("PATCH", "/pods/p", fault)
     client = ApiClient(ClusterConfig(server=api.url), timeout_s=0.1)
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable) as error:
         await client.patch(POD, b'{"metadata":{"labels":{"a":"b"}}}', kind=PatchType.MERGE)
 
     await client.close()
+    assert f"no answer from {api.url}" in str(error.value)
     assert ("a" in api.get(PODS, "research/p")["metadata"]["labels"]) is fault.apply
 
 
 async def test_nobody_listens():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        client = ApiClient(ClusterConfig(server=f"http://127.0.0.1:{held.getsockname()[1]}"))
+        server = f"http://127.0.0.1:{held.getsockname()[1]}"
+        client = ApiClient(ClusterConfig(server=server))
 
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable) as error:
             await client.get(POD)
 
         await client.close()
+    assert str(error.value) == (
+        f"GET {POD}: no connection to {server} (Connection refused): does it run, is the address right?"
+    )
+
+
+async def test_a_server_whose_name_nobody_knows():
+    client = ApiClient(ClusterConfig(server="http://nowhere.invalid:6443"))
+
+    with pytest.raises(Unreachable) as error:
+        await client.get(POD)
+
+    await client.close()
+    assert "the name of http://nowhere.invalid:6443 cannot be resolved" in str(error.value)
 
 
 async def test_a_patch_names_its_type_and_manager(api, client):

@@ -65,10 +65,18 @@ def test_inside_a_cluster(account, environ, want):
     assert (config.token_file, config.ca_file) == (str(account / "token"), str(account / "ca.crt"))
 
 
-@pytest.mark.parametrize("environ", [{}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}])
-def test_outside_a_cluster(tmp_path, environ):
-    with pytest.raises(UserError):
+@pytest.mark.parametrize(
+    ("environ", "want"),
+    [
+        pytest.param({}, "KUBERNETES_SERVICE_HOST is not set", id="no pod"),
+        pytest.param({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "/token does not exist", id="a pod without a token"),
+    ],
+)
+def test_outside_a_cluster(tmp_path, environ, want):
+    with pytest.raises(UserError) as error:
         in_cluster(environ, tmp_path)
+
+    assert want in str(error.value)
 
 
 def kubeconfig(path, *, user=None, cluster=None, context=None):
@@ -150,9 +158,9 @@ async def test_a_plugin_gives_the_token(tmp_path):
     ("text", "want"),
     [
         ("a: [", "cannot be read"),
-        ("[]", "has no context"),
-        ("{}", "has no context None"),
-        ("{current-context: x, contexts: [{name: y}]}", "has no context 'x'"),
+        ("[]", "names no current-context; it has no contexts"),
+        ("{contexts: [{name: a}, {name: b}]}", "names no current-context; it has a, b (choose with --context)"),
+        ("{current-context: x, contexts: [{name: y}]}", "has no context 'x'; it has y (choose with --context)"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: c}}]}", "has no cluster 'c'"),
         (WHOLE.format(cluster=""), "cluster 'c' has no server"),
         (WHOLE.format(cluster="server: s, certificate-authority: none.crt"), "certificate-authority cannot be read"),
@@ -169,8 +177,44 @@ def test_a_wrong_kubeconfig_says_what_is_missing(tmp_path, text, want):
 
 
 def test_another_context_can_be_chosen(tmp_path):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as error:
         from_kubeconfig(kubeconfig(tmp_path / "config"), "other")
+
+    assert "has no context 'other'; it has main (choose with --context)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "want"),
+    [
+        pytest.param("", "KUBECONFIG is not set and there is no {}/.kube/config.", id="nothing at all"),
+        pytest.param(
+            "{}/none:{}/other", "KUBECONFIG names {}/none, {}/other, which does not exist.", id="no such file"
+        ),
+    ],
+)
+def test_who_has_no_cluster_is_told_where_we_looked_and_what_to_do(tmp_path, monkeypatch, variable, want):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(UserError) as error:
+        find_config({"KUBECONFIG": variable.replace("{}", str(tmp_path))} if variable else {})
+
+    assert str(error.value) == (
+        "no cluster to talk to: not inside a cluster: KUBERNETES_SERVICE_HOST is not set; "
+        f"{want.replace('{}', str(tmp_path))} Give --kubeconfig FILE, or export KUBECONFIG=FILE"
+    )
+
+
+def test_of_several_kubeconfigs_the_first_that_exists_is_read(tmp_path):
+    file = kubeconfig(tmp_path / "config")
+
+    assert find_config({"KUBECONFIG": f"{tmp_path}/none:{file}"}).server == "https://api:6443"
+
+
+def test_a_context_is_never_the_pods_own_account(tmp_path):
+    file = kubeconfig(tmp_path / "config")
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": str(file)}
+
+    assert find_config(environ, context="main").server == "https://api:6443"
 
 
 @pytest.mark.parametrize("given", [pytest.param(True, id="as an option"), pytest.param(False, id="by KUBECONFIG")])
@@ -259,5 +303,6 @@ async def test_a_ca_that_is_replaced_is_trusted_without_a_restart(tmp_path):
     await client.close()
     await runner.cleanup()
 
+    assert f"the certificate of {server} is not trusted" in str(error.value)
     assert "CERTIFICATE_VERIFY_FAILED" in str(error.value)
     assert (before, after, still) == (b"{}", b"{}", b"{}")

@@ -1,0 +1,124 @@
+"""``kubectl cohort check``: what is wrong with objects in a file, before they are applied."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from extender.cli.check import check
+from extender.cli.plugin import app
+from extender.model.errors import UserError
+
+SETTINGS = """
+apiVersion: config.cohort-extender.io/v1alpha1
+kind: Configuration
+jobs: {integrations: [JobSet, RayCluster, RayJob, PyTorchJob, MPIJob]}
+"""
+OTHERS = ("cronjob.yaml", "deployment.yaml", "clinical-api.yaml")
+"""Files whose one object is neither a quota object nor of a kind with a row."""
+EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+QUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: q}
+spec:
+  cohortName: all
+  resourceGroups: [{flavors: [{name: a, resources: [{name: cpu, nominalQuota: %s}]}]}]
+"""
+AMOUNT = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+
+
+def checked(folder: Path, text: str) -> tuple[str, bool]:
+    """What is said of *text* as a file."""
+    file = folder / "object.yaml"
+    file.write_text(text)
+    words, good = check("", str(file))
+    return words.plain, good
+
+
+@pytest.mark.parametrize("amount", ["4", "500m", "'2.5'", "12Gi"])
+def test_a_good_quota_is_good(tmp_path, amount):
+    assert checked(tmp_path, QUEUE % amount) == ("ClusterQueue q: nothing wrong with it", True)
+
+
+@pytest.mark.parametrize(
+    ("amount", "want"),
+    [
+        pytest.param("2.5", '2.5 is a number with a fraction; write it in quotes: "2.5"', id="a fraction"),
+        pytest.param("four", "'four' is not a quantity; write for example 4, 500m or 12Gi", id="a word"),
+        pytest.param("'-1'", "-1 is negative; write 0 or more", id="less than nothing"),
+        pytest.param("true", "expected a quantity such as 4, 500m or 12Gi, got `bool`", id="no quantity at all"),
+        pytest.param("", "is missing; write 0 or more", id="nothing"),
+    ],
+)
+def test_a_wrong_quota_is_told_with_an_example(tmp_path, amount, want):
+    assert checked(tmp_path, QUEUE % amount) == (f"ClusterQueue q\n  {AMOUNT}: {want}", False)
+
+
+def test_an_unknown_version_and_a_missing_name_are_told(tmp_path):
+    text = "{apiVersion: kueue.x-k8s.io/v1, kind: Cohort, spec: {}}"
+
+    assert checked(tmp_path, text) == (
+        (
+            "Cohort (no name)\n  apiVersion: kueue.x-k8s.io/v1 is unknown; write kueue.x-k8s.io/v1beta2\n"
+            "  metadata.name: is missing"
+        ),
+        False,
+    )
+
+
+def test_a_file_may_hold_more_than_one_object(tmp_path):
+    text = "\n---\n".join([QUEUE % 1, "{apiVersion: v1, kind: Namespace, metadata: {name: n}}", QUEUE % "x"])
+
+    said, good = checked(tmp_path, text)
+
+    assert [line.strip() for line in said.splitlines()] == [
+        "ClusterQueue q: nothing wrong with it",
+        "v1 Namespace n: not looked at",
+        "ClusterQueue q",
+        f"{AMOUNT}: 'x' is not a quantity; write for example 4, 500m or 12Gi",
+    ]
+    assert not good
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.name) for path in sorted(EXAMPLES.rglob("*.yaml")) if path.name not in OTHERS]
+)
+def test_nothing_is_wrong_with_our_examples(tmp_path, path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(SETTINGS)
+
+    said, good = check(str(settings), str(path))
+
+    assert good, said.plain
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: [", "is not YAML (while parsing", id="no YAML"),
+        pytest.param("3", "holds something else than objects", id="a number"),
+        pytest.param("# nothing", "holds no object", id="nothing"),
+        pytest.param("{apiVersion: v1, kind: Pod}", "no row for v1 Pod; there are rows for batch/v1 Job", id="a pod"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, text, want):
+    with pytest.raises(UserError) as error:
+        checked(tmp_path, text)
+
+    assert want in str(error.value)
+
+
+def test_the_command_ends_with_1_when_something_is_wrong(tmp_path):
+    file = tmp_path / "q.yaml"
+    codes = []
+    for amount in ("4", "four"):
+        file.write_text(QUEUE % amount)
+        codes.append(CliRunner().invoke(app, ["check", "--object", str(file)]).exit_code)
+    absent = CliRunner().invoke(app, ["check", "--object", str(tmp_path / "none")])
+
+    assert codes == [0, 1]
+    assert (absent.exit_code, absent.output) == (
+        1,
+        f"error: {tmp_path}/none: cannot be read (No such file or directory)\n",
+    )
