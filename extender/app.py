@@ -138,6 +138,7 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         client = ApiClient(self._config, user_agent=SERVICE)
+        log.info("starting", server=self._config.server, namespace=self._namespace, identity=self._identity)
         try:
             version = await _kueue_version(client) or resources.KUEUE_VERSION
             self._build(client, version)
@@ -169,6 +170,7 @@ class App:
             namespace=self._namespace,
             name=election.lease_name,
             on_change=self._office,
+            report=_report_lease,
             timing=timing,
         )
         self._writer = Writer(
@@ -356,6 +358,7 @@ class App:
             "identity": self._identity,
             "leader": self._leader.holder,
             "leads": self._leader.is_leader(),
+            "lease_problem": self._leader.problem,
             "open_writes": len(self._writer),
             "writes": msgspec.structs.asdict(self._writer.counters),
             "watches": {
@@ -379,3 +382,10 @@ def _report(resource: str, problem: str) -> None:
         log.warning("watch_problem", resource=resource, problem=problem)
     else:
         log.info("watch_recovered", resource=resource)
+
+
+def _report_lease(problem: str) -> None:
+    if problem:
+        log.warning("lease_problem", problem=problem)
+    else:
+        log.info("lease_recovered")

@@ -82,7 +82,7 @@ class Leader:
 
     ``is_leader`` is the fence: cheap, to be asked before every write. ``on_change`` is told True and False in turn, and
     of the end of a term at the moment it ends; no term begins without the end of the one before having been told.
-    ``holder`` is whom the lease names, ``problem`` why the last attempt failed.
+    ``holder`` is whom the lease names, ``problem`` why the last attempt failed; ``report`` is told when that changes.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Leader:
         namespace: str,
         name: str,
         on_change: Callable[[bool], None],
+        report: Callable[[str], None] = lambda problem: None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
         clock: Callable[[], float] = steady_clock,
         wall_clock: Callable[[], float] = time.time,
@@ -107,6 +108,8 @@ class Leader:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._meta = _Meta(name=name, namespace=namespace)
         self._on_change = on_change
+        self._report = report
+        self._reported = ""
         self._timing = timing
         self._clock = clock
         self._wall_clock = wall_clock
@@ -142,6 +145,9 @@ class Leader:
         return self._renewed_s + self._timing.renew_deadline_s - self._clock()
 
     def _announce(self) -> None:
+        if self.problem != self._reported:
+            self._reported = self.problem
+            self._report(self.problem)
         leads = self.is_leader()
         if leads != self._led:
             self._led = leads

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from extender.kube.client import Page
 from extender.kube.reflector import SILENCE_S, Counters, Do, Reflector
-from extender.kube.resources import Resource
+from extender.kube.resources import KUEUE_GROUP, Resource
 from extender.model.errors import ExtenderError, Gone, UserError
 from extender.model.events import Event
 
@@ -243,10 +243,16 @@ class Watcher:
         verb = "list" if self._machine.todo is Do.LIST else "watch"
         if isinstance(error, UserError) and error.status == 403:
             return UserError(
-                f"may not {verb} {resource.name}: grant {resource.grant} to our service account", status=403
+                f"may not {verb} {resource.name}: grant {resource.grant} to our service account, "
+                "as ClusterRole cohort-extender does (manifests/base/rbac.yaml)",
+                status=403,
             )
         if isinstance(error, Gone) and error.status == 404:
-            return Gone(f"cannot {verb} {resource.name}: the API server does not serve {resource.path}", status=404)
+            ours = resource.path.startswith(f"/apis/{KUEUE_GROUP}/")
+            cure = "apply manifests/crd" if ours else "install its CustomResourceDefinition, or leave the kind out"
+            return Gone(
+                f"cannot {verb} {resource.name}: the API server does not serve {resource.path}; {cure}", status=404
+            )
         return error
 
 

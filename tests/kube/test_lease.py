@@ -46,6 +46,17 @@ async def test_a_leader_that_is_gone_is_followed_after_the_leases_duration(store
     assert two.transitions == 1
 
 
+async def test_what_keeps_us_from_the_lease_is_reported_once_and_its_end_too(store, clock):
+    told = []
+    one = candidate(store, clock, "one", report=told.append)
+    for down in (False, True, True, False, False):
+        store.down = down
+        await step(one)
+        clock.forward(2.0)
+
+    assert told == ["no route", ""]
+
+
 async def test_nobody_ever_leads_beside_another(store, clock):
     one, two = candidate(store, clock, "one"), candidate(store, clock, "two")
     for turn in range(200):

@@ -157,7 +157,8 @@ async def test_a_missing_crd_is_reported_and_picked_up_later(api, client, seen):
         api.missing.clear()
         await watcher.synced.wait()
 
-    assert seen.problems == [f"cannot list clusterqueues: the API server does not serve {resource.path}", ""]
+    want = f"cannot list clusterqueues: the API server does not serve {resource.path}; apply manifests/crd"
+    assert seen.problems == [want, ""]
 
 
 async def test_a_missing_permission_names_the_verb_and_the_grant(api, client, seen):
@@ -167,7 +168,8 @@ async def test_a_missing_permission_names_the_verb_and_the_grant(api, client, se
         await watcher.synced.wait()
 
     assert seen.problems[0] == (
-        'may not list pods: grant verbs [list, watch] on resource "pods" of apiGroup "" to our service account'
+        'may not list pods: grant verbs [list, watch] on resource "pods" of apiGroup "" to our service account, '
+        "as ClusterRole cohort-extender does (manifests/base/rbac.yaml)"
     )
 
 
