@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from extender.model.effects import AdoptPod, Effect, EvictionReason, EvictPod, UngatePod
 from extender.model.events import EngineEvent
-from extender.model.jobs import GrowJob, JobAct, StartJob, StopJob
+from extender.model.jobs import GrowJob, JobAct, ReleaseJob, ResetStart, StartJob, StopJob, SuspendJob
 from extender.model.names import PodUid, WorkloadUid
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.pods.books import Books
@@ -18,12 +18,14 @@ from extender.pods.timers import Due, Timers, Times, What
 from extender.teller import Teller
 
 REFUSED = ("invalid", "expired")
-"""How the causes of writes begin that would be refused again."""
+"""How the causes of words begin that are worth saying later."""
+AT_ONCE = ("conflict", "fenced")
+"""How the causes of writes begin that say nothing about the next attempt. All others would be met again at once."""
 FENCED = "fenced: not the leader"
 CAUSE_LENGTH_MAX = 120
 ABSENT_MS = 60_000
 """A group that was stopped for good and has had no pod for so long is another group when it comes back."""
-_HOLD, _ADOPT, _WRITE, _START, _LIFT, _READY = "hold:", "adopt:", "write:", "start:", "lift:", "ready:"
+_HOLD, _ADOPT, _WRITE, _JOB, _LIFT, _READY = "hold:", "adopt:", "write:", "job:", "lift:", "ready:"
 Deferred = EvictPod | StopJob | GrowJob
 """Writes that the engine asks for again when they are refused."""
 
@@ -85,48 +87,51 @@ class Clockwork:
     def done(self, effect: Effect) -> None:
         """A write was carried out."""
         match effect:
+            case StopJob() | GrowJob():
+                self._timers.succeeded(_slot(effect))
             case UngatePod(uid=uid) | EvictPod(uid=uid) | AdoptPod(uid=uid):
                 self._timers.succeeded(uid)
-            case StartJob(uid=uid) | StopJob(uid=uid) | GrowJob(uid=uid):
+            case StartJob(uid=uid) | SuspendJob(uid=uid) | ResetStart(uid=uid) | ReleaseJob(uid=uid):
                 self._timers.succeeded(uid)
             case _:
                 pass
 
     def refused(self, effect: UngatePod | EvictPod | AdoptPod, cause: str, now_ms: int) -> None:
         """A write was not carried out. What would be refused again waits a little."""
-        again = cause.startswith(REFUSED)
+        waits = not cause.startswith(AT_ONCE)
         match effect:
             case UngatePod():
-                if again:
+                if waits:
                     self._rest(effect, cause, now_ms)
                 self._give(self._books.refuse(effect, cause))
             case EvictPod():
-                self._let_rest(effect, cause, now_ms)
+                if waits:
+                    self._let_rest(effect, now_ms)
                 self._give(self._books.refuse_eviction(effect, cause))
             case AdoptPod():
-                if again:
+                if waits:
                     self._timers.retry_at(_ADOPT + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
 
     def refused_job(self, effect: JobAct, cause: str, now_ms: int) -> None:
         """A write about a Job was not carried out."""
-        match effect:
-            case StopJob() | GrowJob():
-                self._let_rest(effect, cause, now_ms)
-            case StartJob() if cause.startswith("invalid"):
-                self._timers.retry_at(_START + effect.uid, now_ms + self._timers.delay_ms(effect.uid))
-            case _:
-                pass
+        if not cause.startswith(AT_ONCE):
+            if isinstance(effect, Deferred):
+                at_ms = self._let_rest(effect, now_ms)
+            else:
+                at_ms = now_ms + self._timers.delay_ms(effect.uid)
+            self._timers.retry_at(_JOB + effect.uid, at_ms)
         self._give(self._books.refuse_job(effect, cause))
 
-    def _let_rest(self, effect: Deferred, cause: str, now_ms: int) -> None:
-        """What is not allowed now is not asked for again at once.
+    def _let_rest(self, effect: Deferred, now_ms: int) -> int:
+        """What is not allowed now is not asked for again at once; when it may be.
 
         The engine is told at once, so that it counts on no room that may not come, and may choose the same again; it is
         the write that waits.
         """
-        if cause.startswith("invalid"):
-            self._resting[effect.uid] = now_ms + self._timers.delay_ms(effect.uid)
-            self._timers.retry_at(_WRITE + effect.uid, self._resting[effect.uid])
+        slot = _slot(effect)
+        at_ms = self._resting[slot] = now_ms + self._timers.delay_ms(slot)
+        self._timers.retry_at(_WRITE + slot, at_ms)
+        return at_ms
 
     def _rest(self, effect: UngatePod, cause: str, now_ms: int) -> None:
         at_ms = now_ms + self._timers.delay_ms(effect.uid)
@@ -137,8 +142,8 @@ class Clockwork:
 
     def submit(self, effect: Effect) -> None:
         """Hand *effect* to the writer, one that was refused a moment ago when its time has come."""
-        if isinstance(effect, Deferred) and effect.uid in self._resting:
-            self._deferred[effect.uid] = effect
+        if isinstance(effect, Deferred) and _slot(effect) in self._resting:
+            self._deferred[_slot(effect)] = effect
         else:
             self._submit(effect)
 
@@ -164,8 +169,8 @@ class Clockwork:
                 effect = self._deferred.pop(rest, None)
                 if effect is not None and not (isinstance(effect, EvictPod) and self._books.pod(rest) is None):
                     self._submit(effect)
-            case "start:":
-                self._give(self._books.start_again(rest))
+            case "job:":
+                self._give(self._books.ask_again(rest))
             case "lift:" if self._books.clocked(WorkloadUid(rest)) is None:
                 self._give(self._books.release(rest))
             case _:
@@ -239,6 +244,11 @@ class Clockwork:
             self.submit(write)
         self._give(events)
         self._teller.evicted(writes, f"EvictedDueTo{why}")
+
+
+def _slot(effect: Deferred) -> str:
+    """Where *effect* waits: to stop a Job and to let it grow are two things, and each pod of a Job is one."""
+    return effect.uid if isinstance(effect, EvictPod) else effect.workload
 
 
 def _time(at_ms: int) -> str:

@@ -6,7 +6,7 @@ Source: jobs specification, section 8.
 """
 
 from extender.jobs.admission import read_job_admission
-from extender.jobs.records import JobRecords
+from extender.jobs.records import ANY_VERSION, JobRecords
 from extender.jobs.writes import Writes
 from extender.model.effects import Admit, Evict, RecordEvent
 from extender.model.events import AdmissionRefused, EngineEvent, EvictionRefused
@@ -26,8 +26,10 @@ from extender.model.names import WorkloadUid
 from extender.model.reasons import Reason
 
 CONFLICT = "conflict"
-INVALID = "invalid"
-"""How the causes of refused writes begin: somebody changed the object, or Kubernetes does not accept the change."""
+FENCED = "fenced"
+"""How the causes of refused writes begin that say nothing about the next attempt: the object was changed meanwhile, or
+somebody else leads."""
+CAUSE_LENGTH_MAX = 120
 
 
 class JobBook(JobRecords):
@@ -38,6 +40,7 @@ class JobBook(JobRecords):
         self._writes = Writes(kinds, self.flavors)
         self._outdated: dict[str, tuple[StartJob, str]] = {}
         self._asked: dict[str, str] = {}
+        self._barred: set[str] = set()
 
     def job_seen(self, job: Job) -> list[EngineEvent]:
         """A Job was created or changed."""
@@ -47,6 +50,7 @@ class JobBook(JobRecords):
         """A Job was deleted, or concerns us no more."""
         self._outdated.pop(uid, None)
         self._asked.pop(uid, None)
+        self._barred.discard(uid)
         return super().job_gone(uid)
 
     # --- decisions ---
@@ -86,8 +90,9 @@ class JobBook(JobRecords):
     def refuse(self, write: JobAct, cause: str) -> list[EngineEvent]:
         """The write was not carried out.
 
-        After a conflict the charge is kept until the watch shows the change. What Kubernetes does not accept, such as a
-        template that may not change yet, is tried again when the Job has changed or ``start_again`` is called.
+        After a conflict the charge is kept until the watch shows the change. A start that Kubernetes does not accept,
+        since the template may not change yet, say, is tried again when the Job has changed; if that was in vain too, or
+        nothing changes, not before ``ask_again`` is called. What the state of a Job asks for waits for that call too.
         """
         job = self._jobs.get(write.uid)
         match write:
@@ -99,24 +104,42 @@ class JobBook(JobRecords):
                 return self._give_back(write, cause)
             case GrowJob():
                 self._assumed.pop(write.uid, None)
+                self._bar(write.uid, cause)
                 return [AdmissionRefused(write.workload, cause)]
-            case StopJob(deactivate=False):
+            case StopJob():
+                self._bar(write.uid, cause)
                 return [EvictionRefused(write.workload, cause)]
             case _:
-                if not cause.startswith((CONFLICT, INVALID)):
-                    self._asked.pop(write.uid, None)
-                    self._unsettled[write.uid] = None
+                self._bar(write.uid, cause)
                 return []
 
-    def start_again(self, uid: str) -> list[EngineEvent]:
-        """What was not accepted may be by now: a policy of somebody else has changed, say."""
+    def _bar(self, uid: str, cause: str) -> None:
+        """Let what the state of the Job asks for rest, unless *cause* says nothing about the next attempt."""
+        if cause.startswith(FENCED):
+            self._unask(uid)
+        elif not cause.startswith(CONFLICT):  # after which the watch shows a version that asks anew
+            self._barred.add(uid)
+
+    def _unask(self, uid: str) -> None:
+        self._asked.pop(uid, None)
+        if uid in self._jobs:
+            self._unsettled[uid] = None
+
+    def ask_again(self, uid: str) -> list[EngineEvent]:
+        """What was not accepted about a Job may be by now: a policy of somebody else has changed, say."""
+        if uid in self._barred:
+            self._barred.discard(uid)
+            self._unask(uid)
         return self._retell(uid) if self._refused.pop(uid, None) is not None else []
 
     def _give_back(self, write: StartJob, cause: str) -> list[EngineEvent]:
         told: list[EngineEvent] = [AdmissionRefused(write.workload, cause)]
-        if cause.startswith(INVALID):
-            self._refused[write.uid] = write.resource_version
-            told += self._retell(write.uid) if write.uid in self._jobs else []
+        if not cause.startswith((CONFLICT, FENCED)) and write.uid in self._jobs:
+            # Refused twice in one rest, it waits whatever changes: a status that moves all the time is no reason.
+            lifted_by_change = write.uid not in self._refused
+            version = write.resource_version if lifted_by_change else ANY_VERSION
+            self._refused[write.uid] = (version, cause[:CAUSE_LENGTH_MAX])
+            told += self._retell(write.uid)
         return told
 
     def _catch_up(self, job: Job) -> list[EngineEvent]:
@@ -134,6 +157,8 @@ class JobBook(JobRecords):
         for uid in unsettled:
             job = self._jobs.get(uid)
             if job is None or uid in self._assumed or self._asked.get(uid) == job.resource_version:
+                continue
+            if uid in self._barred:
                 continue
             write = self._repair(job)
             if write is not None:

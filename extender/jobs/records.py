@@ -29,6 +29,8 @@ from extender.model.quota import Labels, ResourceFlavor
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.model.workload import PodSetAssignment, Workload
 
+ANY_VERSION = ""
+"""A refused start with this version is held whatever the Job's version is."""
 OWNERS_MAX = 6
 """How many controllers there may be from a pod up to its Job."""
 
@@ -49,7 +51,7 @@ class JobRecords:
         self._live: dict[str, dict[str, Live]] = {}
         self._told: dict[WorkloadUid, Workload] = {}
         self._assumed: dict[str, str] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, tuple[str, str]] = {}
         self._unsettled: dict[str, None] = {}
         self._fixed: set[str] = set()
         self._regrown: dict[str, None] = {}
@@ -246,8 +248,9 @@ class JobRecords:
         why = hold(job, self.classes, left=left) if given is None else _stopped_by_hand()
         if holds is None and why is not None and why.code is ReasonCode.NOT_EVALUATED:
             return None  # new: its controller and we are about to see it settled
-        if why is None and self._refused.get(job.uid) == job.resource_version:
-            why = reason(ReasonCode.WRITE_RETRY, status="not accepted yet")
+        version, cause = self._refused.get(job.uid, (None, ""))
+        if why is None and version in (job.resource_version, ANY_VERSION):
+            why = reason(ReasonCode.WRITE_RETRY, status=cause)
         return waiting_workload(job, given or past, self.classes, held=why)
 
     def _orphans(self, uid: str) -> Workload | None:

@@ -139,9 +139,9 @@ class Shelf(Books):
         """A write about a Job was not carried out."""
         return [] if isinstance(write, SetJobCondition) else self.jobs.refuse(write, cause)
 
-    def start_again(self, job: str) -> list[EngineEvent]:
-        """A Job whose start was not accepted may be started again."""
-        return self.jobs.start_again(job)
+    def ask_again(self, job: str) -> list[EngineEvent]:
+        """What was refused about a Job may be asked for again."""
+        return self.jobs.ask_again(job)
 
     def refuse_eviction(self, write: EvictPod, cause: str) -> list[EngineEvent]:
         """The eviction of one pod was not carried out."""

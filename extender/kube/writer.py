@@ -76,14 +76,14 @@ class Verdict(StrEnum):
 def judge(job: Job, error: ExtenderError) -> Verdict:
     """What *error* means for *job*.
 
-    A pod that is gone, or of another UID, is as evicted as can be. A conflict is for the engine to decide anew, but
-    after an attempt without an answer it may be our own write that we meet.
+    A pod that is gone, or of another UID, is as evicted as can be, and a Job that is gone as stopped. A conflict is for
+    the engine to decide anew, but after an attempt without an answer it may be our own write that we meet.
     """
     if isinstance(job.effect, StopJob | GrowJob) and isinstance(error, Conflict):
         return Verdict.AGAIN  # not guarded by version: the status moved in the middle
     evicts = isinstance(job.effect, EvictPod)
     if isinstance(error, Gone):
-        return Verdict.DONE if evicts else Verdict.REFUSED
+        return Verdict.DONE if evicts or isinstance(job.effect, StopJob) else Verdict.REFUSED
     if isinstance(error, Conflict):
         if evicts:
             return Verdict.DONE if any(text in str(error) for text in UID_PRECONDITION) else Verdict.AGAIN

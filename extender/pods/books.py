@@ -131,8 +131,8 @@ class Books(Records):
         """A write about a Job was not carried out: for the book of Jobs, where there is one."""
         return []
 
-    def start_again(self, job: str) -> list[EngineEvent]:
-        """A Job whose start was not accepted may be started again: for the book of Jobs, where there is one."""
+    def ask_again(self, job: str) -> list[EngineEvent]:
+        """What was refused about a Job may be asked for again: for the book of Jobs, where there is one."""
         return []
 
     def evict(self, evict: Evict) -> list[PodEffect]:

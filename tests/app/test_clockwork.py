@@ -17,11 +17,12 @@ def desk(times: Times = Times()) -> Desk:  # noqa: B008 - frozen
     return made
 
 
-async def test_a_write_that_is_not_accepted_waits_and_says_so():
+@pytest.mark.parametrize("cause", ["invalid: 422 no", "expired: gave up", "gone: 404", "dropped: too many wait"])
+async def test_a_write_that_is_not_accepted_waits_and_says_so(cause):
     at = desk()
     at.submit("p")
     (write,) = of(at.turn(), UngatePod)
-    at.driver.refused(write, "invalid: 422 no")
+    at.driver.refused(write, cause)
 
     first = at.turn()
     assert of(first, UngatePod) == []

@@ -5,6 +5,8 @@ import pytest
 from extender.clockwork import Clockwork
 from extender.engine.engine import Engine
 from extender.model.effects import Evict, EvictionReason
+from extender.model.jobs import GrowJob
+from extender.model.names import WorkloadUid
 from extender.model.policy import Policy
 from extender.pods.timers import Times
 from extender.teller import Teller
@@ -69,14 +71,28 @@ def test_a_stop_that_is_not_accepted_waits_longer_each_time():
     assert waits == [1_000, 2_000, 4_000, 8_000]
 
 
-@pytest.mark.parametrize("cause", ["expired: gave up", "conflict: changed", "gone: 404"])
-def test_a_stop_that_failed_otherwise_is_sent_when_it_is_chosen_again(cause):
+@pytest.mark.parametrize("cause", ["conflict: changed", "fenced: not the leader"])
+def test_a_stop_that_another_write_stopped_is_sent_when_it_is_chosen_again(cause):
     desk = Desk()
     desk.play.runs()
     desk.clockwork.refused_job(desk.stop(), cause, 0)
     desk.clockwork.submit(desk.stop())
 
     assert len(desk.submitted) == 1
+
+
+def test_a_growth_that_rests_does_not_take_the_place_of_a_stop_that_rests():
+    desk = Desk()
+    desk.play.runs()
+    stop = desk.stop()
+    grow = GrowJob(WorkloadUid("growth:u1"), stop.uid, stop.ref, stop.admission, "more")
+    desk.clockwork.refused_job(stop, DENIED, 0)
+    desk.clockwork.refused_job(grow, DENIED, 0)
+    desk.clockwork.submit(stop)
+    desk.clockwork.submit(grow)
+    desk.clockwork.pass_time(1_000)
+
+    assert sorted(desk.submitted, key=lambda one: one.workload) == [grow, stop]
 
 
 def test_what_rests_does_not_happen_when_another_leads():
