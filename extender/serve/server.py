@@ -6,6 +6,7 @@ spent in the HTTP library. Source: python-k8s specification, section 4; webhooks
 """
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 from aiohttp import web
 
+from extender.model.errors import UserError
 from extender.serve.http import Reply, refuse
 from extender.serve.metrics import CONTENT_TYPE, CallMeter, Metrics
 
@@ -172,9 +174,17 @@ class Server:
         """Listen on *ports* (extender, webhook, http; 0: a free one, told in ``ports``).
 
         *tls* has a context for extender and webhook; None serves in plain, which is for benchmarks and tests.
+        Raises: UserError, when an address is in use or not ours to take.
         """
         for name, listener in self._listeners.items():
-            self.ports[name] = await listener.start(host, ports[name], tls.get(name))
+            try:
+                self.ports[name] = await listener.start(host, ports[name], tls.get(name))
+            except OSError as error:
+                cause = os.strerror(error.errno) if error.errno else str(error)
+                raise UserError(
+                    f"ports.{name}: cannot listen on {host or '*'} port {ports[name]} ({cause}); "
+                    "end what listens there, or choose another port or bindAddress in the configuration file"
+                ) from error
 
     async def drain(self, seconds: float) -> None:
         """Turn unready and answer on for *seconds*, telling each connection to close after its next answer.

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,26 @@ def test_without_a_cluster_we_say_where_we_looked(commands, words, code, tmp_pat
         "error: no cluster to talk to: not inside a cluster: KUBERNETES_SERVICE_HOST is not set; KUBECONFIG is not set "
         f"and there is no {tmp_path}/.kube/config. Give --kubeconfig FILE, or export KUBECONFIG=FILE\n"
     )
+
+
+async def test_the_service_says_in_one_line_that_its_port_is_taken(lab):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        config = lab.kubeconfig.with_name("settings.yaml")
+        config.write_text(
+            "apiVersion: config.cohort-extender.io/v1alpha1\nkind: Configuration\nbindAddress: 127.0.0.1\n"
+            f"ports: {{extender: 0, webhook: 0, http: {port}}}\n"
+        )
+        words = ["serve", "--config", str(config), "--kubeconfig", str(lab.kubeconfig)]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "extender", *words),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await process.communicate()
+
+    assert process.returncode == 2
+    last = told.decode().splitlines()[-1]
+    assert last.startswith(f"error: ports.http: cannot listen on 127.0.0.1 port {port} (Address already in use)")

@@ -11,6 +11,7 @@ import pytest
 
 from extender.certs.authority import issue, make_authority
 from extender.certs.keeper import server_context
+from extender.model.errors import UserError
 from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
@@ -172,6 +173,20 @@ async def test_a_stopped_server_accepts_nothing(served):
 
     with pytest.raises(aiohttp.ClientConnectorError):
         await served.ask("filter", b"")
+
+
+async def test_a_port_that_is_taken_is_named_with_the_way_out(served):
+    taken = served.server.ports["http"]
+    second = Served(served.placement, served.health).server
+
+    with pytest.raises(UserError) as error:
+        await second.start({**PORTS, "http": taken}, host="127.0.0.1", tls=dict.fromkeys(PORTS))
+    await second.stop()
+
+    assert str(error.value) == (
+        f"ports.http: cannot listen on 127.0.0.1 port {taken} (Address already in use); "
+        "end what listens there, or choose another port or bindAddress in the configuration file"
+    )
 
 
 @pytest.fixture
