@@ -42,6 +42,7 @@ from extender.model.pods import (
     POD_GROUP_TOTAL_COUNT,
     PRIORITY_CLASS,
     QUEUE_NAME,
+    UNIT_STATEFUL_SET,
     Owner,
     Pod,
 )
@@ -67,7 +68,8 @@ def _pod(wire: PodWire) -> Made:
     gates = tuple([gate.name for gate in spec.scheduling_gates]) if spec.scheduling_gates else ()
     admission = annotations.get(ADMISSION_ANNOTATION)
     managed = labels.get(MANAGED_LABEL) == "true"
-    unit = annotations.get(UNIT_ANNOTATION) == UNIT_JOB
+    unit_kind = annotations.get(UNIT_ANNOTATION)
+    unit = unit_kind == UNIT_JOB
     if not (queue or managed or unit or admission is not None or GATE in gates):
         return None, ""
     if MIRROR_ANNOTATION in annotations:
@@ -111,6 +113,7 @@ def _pod(wire: PodWire) -> Made:
         problem="; ".join(problems),
         unit=unit,
         unit_admission=intern(annotations.get(UNIT_ADMISSION_ANNOTATION, "")) if unit else "",
+        of_set=unit_kind == UNIT_STATEFUL_SET,
     )
     return PodSeen(pod), pod.problem
 

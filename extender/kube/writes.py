@@ -114,7 +114,7 @@ def _ungate(effect: UngatePod) -> bytes:
 
 
 def _adopt(effect: AdoptPod) -> bytes:
-    annotations = {ADOPTED_ANNOTATION: "true"}
+    annotations = {} if effect.again else {ADOPTED_ANNOTATION: "true"}
     if effect.admission is not None:
         annotations[ADMISSION_ANNOTATION] = effect.admission
     metadata = {

@@ -81,6 +81,7 @@ class AdoptPod(msgspec.Struct, frozen=True, gc=False):
     """Mark a pod that arrived without us (label and adopted annotation), so that the watches see it.
 
     ``admission`` is what it uses if it has a node already (ADR 0050), None if it has to wait for an admission.
+    ``again``: it is ours already, and only its admission is written anew (ADR 0062).
     """
 
     uid: PodUid
@@ -88,6 +89,7 @@ class AdoptPod(msgspec.Struct, frozen=True, gc=False):
     name: str
     resource_version: str
     admission: str | None = None
+    again: bool = False
 
 
 class EvictPod(msgspec.Struct, frozen=True, gc=False):

@@ -150,15 +150,21 @@ class PodGroupGone(msgspec.Struct, frozen=True):
 
 
 class StatefulSetSeen(msgspec.Struct, frozen=True):
-    """A StatefulSet was created or changed. ``ordered``: it makes a pod only when the one before it is ready."""
+    """A StatefulSet was created or changed.
+
+    ``ordered``: it makes a pod only when the one before it is ready. Its pods are *replicas*, numbered from *start*.
+    """
 
     uid: str
     name: str
     ordered: bool
+    replicas: int = 1
+    start: int = 0
+    created_ms: int = 0
 
 
 class StatefulSetGone(msgspec.Struct, frozen=True):
-    """A StatefulSet was deleted."""
+    """A StatefulSet was deleted, or makes no pods any more because it is being deleted."""
 
     uid: str
 

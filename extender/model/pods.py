@@ -23,6 +23,8 @@ MARKER_RESOURCE = "cohort-extender.io/queued-pod"
 
 Written at creation beside the gate (ADR 0030). Whoever reads a pod's requests leaves it out.
 """
+UNIT_STATEFUL_SET = "statefulset"
+"""Value of the annotation ``cohort-extender.io/unit``: the pod is one of a StatefulSet that is admitted as a whole."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
@@ -56,6 +58,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     the required node affinity terms (any term will do). ``problem`` is what is wrong with the pod's own words (an
     unreadable count, a request above its limit), or empty. ``unit``: it is part of a queued Job and
     no workload of its own; ``unit_admission`` is the annotation that says under which admission of it it was made.
+    ``of_set``: its StatefulSet is admitted as a whole.
     """
 
     uid: PodUid
@@ -89,6 +92,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     problem: str = ""
     unit: bool = False
     unit_admission: str = ""
+    of_set: bool = False
 
     @property
     def gated(self) -> bool:

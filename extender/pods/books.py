@@ -24,17 +24,16 @@ from extender.model.quota import Labels, ResourceFlavor, Toleration
 from extender.model.reasons import Reason, ReasonCode
 from extender.model.workload import Admission, PodSetAssignment
 from extender.pods.admission import write_admission
-from extender.pods.gangs import role_of
 from extender.pods.holds import OWNER_PREFIX, Hold
-from extender.pods.intake import MAIN
-from extender.pods.records import ADMITTED, Records
+from extender.pods.records import ADMITTED
+from extender.pods.setbook import SetRecords
 from extender.pods.timers import Clocked
 
 CONFLICT = "conflict"
 """How the cause of a refused write begins when somebody else changed the pod."""
 
 
-class Books(Records):
+class Books(SetRecords):
     """What is known of pods, nodes, flavors and priority classes, and what to write."""
 
     def admit(self, admit: Admit) -> list[PodEffect]:
@@ -43,7 +42,7 @@ class Books(Records):
         writes: list[PodEffect] = []
         taken: dict[str, int] = {}
         for pod in self.pods_of(admit.uid):
-            name = _pod_set(pod)
+            name = self.pod_set_of(pod)
             if pod.admission is None and not pod.deleting and taken.get(name, 0) < given[name].count:
                 taken[name] = taken.get(name, 0) + 1
                 writes.append(self._ungate(pod, admit.uid, admit.admission, given[name]))
@@ -53,7 +52,7 @@ class Books(Records):
 
     def finish(self) -> list[PodEffect]:
         """The writes that complete groups which are admitted in part: a write was lost, or a pod was replaced."""
-        writes: list[PodEffect] = []
+        writes: list[PodEffect] = [*self.restatements()]
         for uid in sorted(self._unfinished - self._stopped):
             gang = self._gang(uid)
             for pod, given in gang.unfinished():
@@ -163,7 +162,7 @@ class Books(Records):
             if admission is not None:
                 del self._uncounted[uid]
                 self._strays.pop(uid, None)
-                text = write_admission(uid, _pod_set(pod), admission)
+                text = write_admission(uid, self.pod_set_of(pod), admission)
                 writes.append(AdoptPod(uid, pod.namespace, pod.name, pod.resource_version, text))
         for uid, pod in list(self._strays.items()):
             if uid not in self._uncounted:
@@ -171,11 +170,6 @@ class Books(Records):
                 self._adopting[uid] = pod
                 writes.append(AdoptPod(uid, pod.namespace, pod.name, pod.resource_version))
         return writes
-
-    def adopt_again(self, uid: PodUid) -> list[EngineEvent]:
-        """Taking that pod in has failed: it is tried again, if it still is to be taken in."""
-        pod = self._adopting.get(uid) or self._native.get(uid) or self._pods.get(uid)
-        return self._pod_seen(pod) if pod is not None else []
 
     # --- time ---
 
@@ -247,10 +241,6 @@ class Books(Records):
         return [
             SetPodCondition(pod.uid, pod.namespace, pod.name, status, code, message) for pod in self.pods_of(workload)
         ]
-
-
-def _pod_set(pod: Pod) -> str:
-    return role_of(pod) if pod.group else MAIN
 
 
 def labels_of(flavors: Iterable[ResourceFlavor]) -> Labels:

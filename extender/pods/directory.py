@@ -32,14 +32,14 @@ POD_GROUP_PREFIX = "podgroup/"
 
 
 class Directory:
-    """All of it. ``classes`` are priority classes with their values."""
+    """All of it. ``classes`` are priority classes with their values, ``sets`` the StatefulSets by UID."""
 
     def __init__(self) -> None:
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
         self.cluster_queues: dict[ClusterQueueName, ClusterQueue] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.classes: dict[str, int] = {}
-        self.ordered_sets: dict[str, str] = {}
+        self.sets: dict[str, StatefulSetSeen] = {}
         self._pod_groups: dict[tuple[Namespace, str], int] = {}
 
     def note(self, event: Event) -> None:
@@ -70,10 +70,10 @@ class Directory:
                 self._pod_groups[namespace, name] = count
             case PodGroupGone(namespace, name):
                 self._pod_groups.pop((namespace, name), None)
-            case StatefulSetSeen(uid, name, True):
-                self.ordered_sets[uid] = name
-            case StatefulSetSeen(uid) | StatefulSetGone(uid):
-                self.ordered_sets.pop(uid, None)
+            case StatefulSetSeen(uid):
+                self.sets[uid] = event
+            case StatefulSetGone(uid):
+                self.sets.pop(uid, None)
             case _:
                 pass
 

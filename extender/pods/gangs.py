@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from extender.model.events import StatefulSetSeen
 from extender.model.names import PodUid, ResourceName, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.reasons import Reason, ReasonCode, reason
@@ -125,12 +126,11 @@ def _newest(given: list[PodAdmission]) -> Admission | None:
 
 
 def gang_workload(
-    gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str] = MappingProxyType({})
+    gang: Gang, classes: Mapping[str, int], sets: Mapping[str, StatefulSetSeen] = MappingProxyType({})
 ) -> Workload:
     """The workload of a gang with at least one live member.
 
-    *classes* are priority classes with their values, *ordered_sets* the StatefulSets, by UID, that make one pod at a
-    time.
+    *classes* are priority classes with their values, *sets* the StatefulSets by UID.
     """
     first = gang.chosen[0]
     return Workload(
@@ -142,7 +142,7 @@ def gang_workload(
         priority=priority_of(first, classes),
         admission=_still_held(gang),
         evicted=gang.given is not None and gang.stopping,
-        held=None if gang.given else _hold(gang, classes, ordered_sets),
+        held=None if gang.given else _hold(gang, classes, sets),
     )
 
 
@@ -168,13 +168,13 @@ def _still_held(gang: Gang) -> Admission | None:
     """The admission, less the members that have succeeded: whole pods of each pod set."""
     if gang.given is None:
         return None
-    left = tuple(_scaled(given, max(0, given.count - gang.done(given))) for given in gang.given.assignments)
+    left = tuple(scaled(given, max(0, given.count - gang.done(given))) for given in gang.given.assignments)
     return msgspec.structs.replace(gang.given, assignments=left)
 
 
-def _scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:
+def scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:
     """Division by the old count first, then multiplication, as the reference does (quota specification, 1.3)."""
-    if count == given.count:
+    if count == given.count or not given.count:
         return given
     usage: tuple[tuple[ResourceName, int], ...] = tuple(
         (resource, amount // given.count * count) for resource, amount in given.usage
@@ -182,7 +182,7 @@ def _scaled(given: PodSetAssignment, count: int) -> PodSetAssignment:
     return msgspec.structs.replace(given, usage=usage, count=count)
 
 
-def _hold(gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str]) -> Reason | None:
+def _hold(gang: Gang, classes: Mapping[str, int], sets: Mapping[str, StatefulSetSeen]) -> Reason | None:
     first = gang.chosen[0]
     for field, values in (
         ("total count", {pod.group_total for pod in gang.chosen}),
@@ -197,7 +197,7 @@ def _hold(gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str
     staying = [pod for pod in gang.chosen if not pod.deleting]
     have = len(staying) + len(gang.succeeded)
     if have < first.group_total:
-        return next((why for pod in staying if (why := _ordered(pod, ordered_sets)) is not None), None) or reason(
+        return next((why for pod in staying if (why := _ordered(pod, sets)) is not None), None) or reason(
             ReasonCode.GANG_INCOMPLETE, have=have, want=first.group_total, group=first.group
         )
     if len({role_of(pod) for pod in staying}) > ROLES_MAX:
@@ -207,14 +207,14 @@ def _hold(gang: Gang, classes: Mapping[str, int], ordered_sets: Mapping[str, str
     return next((why for pod in staying if (why := hold(pod, classes)) is not None), None)
 
 
-def _ordered(pod: Pod, ordered_sets: Mapping[str, str]) -> Reason | None:
+def _ordered(pod: Pod, sets: Mapping[str, StatefulSetSeen]) -> Reason | None:
     """Why the group of a StatefulSet's pod can never be complete: it makes the next pod only when this one is ready."""
-    name = ordered_sets.get(pod.owner.uid) if pod.owner else None
-    if name is None:
+    found = sets.get(pod.owner.uid) if pod.owner else None
+    if found is None or not found.ordered:
         return None
     return reason(
         ReasonCode.REQUEST_INVALID,
-        problem=f"StatefulSet {name} makes one pod at a time, so group {pod.group} can never be complete; "
+        problem=f"StatefulSet {found.name} makes one pod at a time, so group {pod.group} can never be complete; "
         "create it with podManagementPolicy: Parallel",
     )
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from extender.model.names import LocalQueueKey, LocalQueueName, WorkloadUid
 from extender.model.pods import GATE, Pod
 from extender.model.reasons import Reason, ReasonCode, reason
-from extender.model.workload import PodSet, Workload
-from extender.pods.admission import read_admission
+from extender.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from extender.pods.admission import PodAdmission, read_admission
 
 DEFAULT_QUEUE = LocalQueueName("default")
 MAIN = "main"
@@ -37,7 +39,7 @@ def priority_of(pod: Pod, classes: Mapping[str, int]) -> int:
 def single_workload(pod: Pod, classes: Mapping[str, int]) -> Workload:
     """The workload of a pod on its own; it has the pod's UID."""
     written = read_admission(pod.uid, pod.admission)
-    admission = written.admission if written else None
+    admission = _of_one(written) if written else None
     return Workload(
         uid=WorkloadUid(pod.uid),
         name=f"{pod.namespace}/{pod.name}",
@@ -49,6 +51,16 @@ def single_workload(pod: Pod, classes: Mapping[str, int]) -> Workload:
         evicted=admission is not None and pod.deleting,
         held=None if admission else hold(pod, classes),
     )
+
+
+def _of_one(written: PodAdmission) -> Admission:
+    """What one pod holds: a pod that was admitted with others, and has left them, brings its own share only."""
+    own = written.assignment
+    if own.name == MAIN:
+        return written.admission
+    usage = tuple((resource, amount // max(1, own.count)) for resource, amount in own.usage)
+    alone = PodSetAssignment(MAIN, own.flavors, usage, 1)
+    return msgspec.structs.replace(written.admission, assignments=(alone,))
 
 
 def hold(pod: Pod, classes: Mapping[str, int]) -> Reason | None:

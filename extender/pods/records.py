@@ -58,14 +58,14 @@ class Records:
     pods with a reason of their own (None: none any more), ``stale`` admitted pods whose condition still says otherwise.
     """
 
-    def __init__(self, *, excluded: frozenset[Namespace] = NEVER_OURS) -> None:
+    def __init__(self) -> None:
         self.nodes = Nodes()
         self.directory = Directory()
         self.holds = Holds()
         self.moved: dict[WorkloadUid, None] = {}
         self.remarked: dict[PodUid, Reason | None] = {}
         self.stale: dict[PodUid, None] = {}
-        self._excluded = excluded
+        self._excluded = NEVER_OURS
         self._batch: dict[WorkloadUid, None] | None = None
         self._pods: dict[PodUid, Pod] = {}
         self._native: dict[PodUid, Pod] = {}
@@ -329,11 +329,11 @@ class Records:
         )
 
     def _gang_workload(self, gang: Gang) -> Workload:
-        workload = gang_workload(gang, self.directory.classes, self.directory.ordered_sets)
-        if workload.admission is not None:
-            return workload
-        running = [pod for pod in gang.chosen if runs_without_admission(pod)]
-        if running:
+        workload = gang_workload(gang, self.directory.classes, self.directory.sets)
+        return workload if workload.admission is not None else self._waiting(workload, gang)
+
+    def _waiting(self, workload: Workload, gang: Gang) -> Workload:
+        if any(runs_without_admission(pod) for pod in gang.chosen):
             return msgspec.structs.replace(workload, held=_uncounted(self._found(_by_role(gang))))
         return self._held_back(workload, gang.chosen[0])
 

@@ -184,6 +184,28 @@ def test_any_other_object_keeps_every_byte(found: dict[str, Any], kind: str):
     assert "patch" not in response(parents.mutate(review(found, kind=kind, group="apps")).body)
 
 
+@pytest.mark.parametrize(
+    ("template", "operation", "want"),
+    [
+        pytest.param({}, "CREATE", {QUEUE_NAME: "a", UNIT_ANNOTATION: "statefulset"}, id="it is marked when created"),
+        pytest.param({}, "UPDATE", {QUEUE_NAME: "a", UNIT_ANNOTATION: "statefulset"}, id="and when a queue is named"),
+        pytest.param({QUEUE_NAME: "a"}, "UPDATE", {QUEUE_NAME: "a"}, id="but its pods are not replaced for it"),
+        pytest.param(
+            {"kueue.x-k8s.io/pod-group-name": "g"},
+            "CREATE",
+            {QUEUE_NAME: "a", "kueue.x-k8s.io/pod-group-name": "g"},
+            id="nor taken out of a group of their own",
+        ),
+    ],
+)
+def test_a_stateful_set_is_queued_as_a_whole(template: dict[str, str], operation: str, want: dict[str, str]):
+    found = parent(labels={QUEUE_NAME: "a"})
+    found["spec"]["template"]["metadata"]["annotations"] = template
+    asked = review(found, kind="StatefulSet", group="apps", operation=operation)
+
+    assert patched(found, parents.mutate(asked).body)["spec"]["template"]["metadata"]["annotations"] == want
+
+
 def test_patches_are_json_patches():
     answer = response(parents.mutate(review(parent(labels={QUEUE_NAME: "a"}), kind="Deployment", group="apps")).body)
 
