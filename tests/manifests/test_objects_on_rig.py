@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +176,7 @@ async def test_the_whole_hospital_applies_and_shows_itself(rig: Rig) -> None:
     queues = (await rig.kubectl("get", "cq")).splitlines()
     local = (await rig.kubectl("get", "queues", "-A")).splitlines()
 
-    assert cohorts[0].split() == ["NAME", "PARENT", "WEIGHT", "SHARE", "AGE"]
+    assert cohorts[0].split() == ["NAME", "PARENT", "WEIGHT", "SHARE/1000", "AGE"]
     assert cohorts[1].split()[:3] == ["clinical-division", "medical-center-wide-gpus", "0.6"]
     assert [line.split()[:3] for line in queues[1:3]] == [
         ["ai-model-training-cq", "research-division", "BestEffortFIFO"],
@@ -307,3 +309,29 @@ async def test_our_account_may_do_what_it_must_and_no_more(
     answer = await rig.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", asked)
 
     assert answer["status"]["allowed"] is want
+
+
+async def test_whoever_may_not_see_quota_is_told_the_role_and_sees_it_with_that_role(rig: Rig) -> None:
+    await rig.kubectl("create", "serviceaccount", "ann", "-n", "default")
+    kubeconfig = await rig.service_account_kubeconfig("default", "ann")
+    command = (sys.executable, "-c", "from extender.cli.plugin import main; main()", "tree")
+
+    async def drawn() -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *command, "--kubeconfig", str(kubeconfig), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        told, _ = await process.communicate()
+        return process.returncode, told.decode()
+
+    before = await drawn()
+    role, user = "--clusterrole=cohort-extender-viewer", "--user=system:serviceaccount:default:ann"
+    await rig.kubectl("create", "clusterrolebinding", "ann", role, user)
+
+    async def may() -> bool:
+        return (await drawn())[0] == 0
+
+    await eventually(may, what="the role is in force")
+    assert before[0] == 1
+    assert 'cannot list resource "cohorts" in API group "kueue.x-k8s.io" at the cluster scope' in before[1]
+    assert role in before[1]
+    assert (await drawn())[1].startswith("quota\n")
