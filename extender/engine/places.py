@@ -301,11 +301,16 @@ class Places:
             return f"stopPolicy is {spec.stop_policy.value}"
         missing = [name for name in flavors_of(spec) if name not in self.flavors]
         if missing:
-            return f"FlavorNotFound {', '.join(missing)}"
+            return f"FlavorNotFound {', '.join(missing)}: create the ResourceFlavor, or take it out of the ClusterQueue"
         if spec.admission_checks:
-            return f"AdmissionCheckNotFound {', '.join(spec.admission_checks)}"
+            return (
+                f"AdmissionCheckNotFound {', '.join(spec.admission_checks)}: admission checks are not supported; "
+                "remove spec.admissionChecksStrategy or spec.admissionChecks"
+            )
         if cyclic:
-            return f"CohortCycle above cohort {spec.cohort}"
+            return (
+                f"CohortCycle above cohort {spec.cohort}: its parents run in a circle; change the parent of one of them"
+            )
         return ""
 
 

@@ -50,7 +50,7 @@ _MOVES = frozenset(
         ReasonCode.GANG_INCOMPLETE,
     }
 )
-"""Codes whose numbers go on moving after they were written: the sentence says of when it is."""
+"""Codes whose numbers go on moving after they were written: the sentence says when they were counted."""
 _PLACE = frozenset({"position", "ahead"})
 
 
@@ -233,7 +233,7 @@ class Conditions:
 def text(why: Reason, now_ms: int, *, same_as: str = "") -> str:
     """The message of the condition: one sentence, without place in line, with the time where numbers move."""
     when = datetime.fromtimestamp(now_ms // 1000, UTC)
-    said = f"{why.sentence(lasting=True)}{f' (as of {when:%H:%M} UTC)' if why.code in _MOVES else ''}"
+    said = f"{why.sentence(lasting=True)}{f' (counted {when:%Y-%m-%d %H:%M} UTC)' if why.code in _MOVES else ''}"
     return f"same as {same_as}: {said}" if same_as else said
 
 

@@ -119,7 +119,7 @@ async def test_after_an_admission_no_reason_stays(ward: Ward):
     await ward.runs("first")
     await ward.pod("second")
     said = await ward.says("second", "QuotaUsed")
-    assert said.startswith(f"ClusterQueue {name} uses 1 of its 1 cpu of any-node, 1 more needed (as of ")
+    assert said.startswith(f"ClusterQueue {name} uses 1 of its 1 cpu of any-node, 1 more needed (counted 20")
 
     await ward.annotate("first", finish="true")
     pod = await ward.until(

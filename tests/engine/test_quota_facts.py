@@ -171,7 +171,13 @@ def test_a_local_queue_before_its_cluster_queue():
     [
         ({"deleting": True}, "it is being deleted"),
         ({"misconfigured": "flavor f is listed twice"}, "flavor f is listed twice"),
-        ({"admission_checks": ("a", "b")}, "AdmissionCheckNotFound a, b"),
+        (
+            {"admission_checks": ("a", "b")},
+            (
+                "AdmissionCheckNotFound a, b: admission checks are not supported; "
+                "remove spec.admissionChecksStrategy or spec.admissionChecks"
+            ),
+        ),
     ],
 )
 def test_an_inactive_queue_says_why_and_keeps_what_runs(fields, want):
@@ -193,7 +199,10 @@ def test_a_missing_flavor_stops_the_whole_queue():
     lab.waits("w", "q", 1)
 
     assert lab.decide() == ()
-    assert lab.why("w") == "ClusterQueue q is inactive: FlavorNotFound red"
+    assert (
+        lab.why("w")
+        == "ClusterQueue q is inactive: FlavorNotFound red: create the ResourceFlavor, or take it out of the ClusterQueue"
+    )
 
     lab.apply(FlavorSeen(ResourceFlavor(FlavorName("red"), topology="racks")))
 
@@ -338,7 +347,10 @@ def test_a_cycle_of_cohorts_decides_nothing_and_ends_when_it_is_broken(policy):
     lab.apply(CohortSeen(Cohort(CohortName("A"), parent=CohortName("B"))))
 
     assert lab.decide() == ()
-    assert lab.why("w") == "ClusterQueue p is inactive: CohortCycle above cohort B"
+    assert (
+        lab.why("w")
+        == "ClusterQueue p is inactive: CohortCycle above cohort B: its parents run in a circle; change the parent of one of them"
+    )
     assert lab.engine.view(Q).usage[0].used == 3
     assert lab.engine.cohort_view(CohortName("A")).cyclic
     assert len(lab.engine.tree()) == 1

@@ -205,7 +205,7 @@ def test_who_needs_an_edit_is_told_in_full(crowd):
     ("why", "same_as", "want"),
     [
         pytest.param(MISSING, "", "no LocalQueue q in namespace n", id="a word that stays true"),
-        pytest.param(LEAVING, "", f"{LEAVING.sentence()} (as of 12:00 UTC)", id="numbers of a moment"),
+        pytest.param(LEAVING, "", f"{LEAVING.sentence()} (counted 1970-01-01 12:00 UTC)", id="numbers of a moment"),
         pytest.param(behind(7), "", "StrictFIFO: behind first in ClusterQueue cq", id="no place in line"),
         pytest.param(
             behind(7), "n/w", "same as n/w: StrictFIFO: behind first in ClusterQueue cq", id="like another one"
