@@ -123,12 +123,13 @@ async def test_a_cron_jobs_job_is_queued(lab: Lab):
         await running(lab, found["metadata"]["name"], 1)
 
 
-async def test_each_pod_of_a_deployment_is_admitted(lab: Lab):
-    async with applied(lab, "deployment"):
+@pytest.mark.parametrize(("example", "count"), [("deployment", 2), ("statefulset", 3)])
+async def test_each_pod_is_admitted(lab: Lab, example: str, count: int):
+    async with applied(lab, example):
         pods = await lab.api.wait_for(
             PODS,
-            lambda found: [pod for pod in found if is_running(pod)] if sum(map(is_running, found)) == 2 else [],
-            what="two pods run",
+            lambda found: [pod for pod in found if is_running(pod)] if sum(map(is_running, found)) == count else [],
+            what=f"{count} pods run",
         )
 
         assert all(annotation(pod, ADMISSION) for pod in pods)
