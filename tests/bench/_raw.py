@@ -24,6 +24,8 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str = ""
 
 
 class _Gate(msgspec.Struct, gc=False):
@@ -65,6 +67,7 @@ class _ListMetadata(msgspec.Struct, rename="camel"):
 
 class _List(msgspec.Struct):
     metadata: _ListMetadata
+    items: list[Seen] = []
 
 
 _CHANGE = msgspec.json.Decoder(Change)
@@ -112,6 +115,11 @@ class Raw:
     async def version(self, path: str) -> str:
         """The version of the collection at *path* now."""
         return _LIST.decode(await self.must("GET", f"{path}?limit=1", b"", accept=JSON)).metadata.resource_version
+
+    async def list(self, path: str) -> tuple[str, list[Seen]]:
+        """The version of the collection at *path* now, and its pods."""
+        found = _LIST.decode(await self.must("GET", path, b"", accept=JSON))
+        return found.metadata.resource_version, found.items
 
     async def watch(self, path: str, version: str) -> AsyncIterator[tuple[str, Seen]]:
         """Changes of the pods at *path* after *version*, for ever.

@@ -292,10 +292,14 @@ class Front:
 
     async def close(self) -> None:
         """Stop."""
-        for writer in list(self._open):
-            writer.transport.abort()
+        self.cut()
         if self._server is not None:
             self._server.close()
+
+    def cut(self) -> None:
+        """Break every connection that is open."""
+        for writer in list(self._open):
+            writer.transport.abort()
 
     def sweep(self) -> None:
         """Break the connections to targets that are not ready any more."""
