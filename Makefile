@@ -76,11 +76,11 @@ $(VENV)/.uv: .ci/uv.lock | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.locked: requirements.lock $(VENV)/.uv
-	@echo "setup: dependencies"
-	@$(UV_PIP) sync --python $(PYTHON_BIN) --require-hashes requirements.lock
+	@echo "setup: dependencies, some 70 packages"
+	@$(UV_PIP) sync --quiet --python $(PYTHON_BIN) --require-hashes requirements.lock
 	@touch $@
 
 $(VENV)/.project: pyproject.toml $(VENV)/.locked
 	@echo "setup: cohort-extender itself, editable"
-	@$(UV_PIP) install --python $(PYTHON_BIN) --no-deps --no-build-isolation --editable .
+	@$(UV_PIP) install --quiet --python $(PYTHON_BIN) --no-deps --no-build-isolation --editable .
 	@touch $@

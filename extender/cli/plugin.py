@@ -8,7 +8,7 @@ from extender.cli import pods
 from extender.cli.ask import Object, ask, console, fail, fetch, items, quota_objects
 from extender.cli.check import check as check_file
 from extender.cli.jobs import describe_job
-from extender.cli.tree import build, draw
+from extender.cli.tree import bar_width, build, draw
 from extender.kube.client import ApiClient
 from extender.model.errors import ExtenderError
 
@@ -32,7 +32,8 @@ def tree(kubeconfig: Kubeconfig = "", context: Context = "") -> None:
         cohorts, cluster_queues = ask(both, kubeconfig=kubeconfig, context=context)
     except ExtenderError as error:
         raise fail(error) from error
-    console().print(draw(build(cohorts, cluster_queues)))
+    paper = console()
+    paper.print(draw(build(cohorts, cluster_queues), width=bar_width(paper.width)))
 
 
 @explain.command()

@@ -15,7 +15,9 @@ from extender.model.amounts import UNLIMITED, format_amount, quota_amount
 from extender.model.errors import UserError
 from extender.model.names import FlavorName, FlavorResource, ResourceName
 
-BAR_WIDTH = 24
+BAR_WIDTH, BAR_WIDTH_MIN = 24, 6
+BESIDE_A_BAR = 70
+"""Columns for what stands beside a bar: branches of the tree, amounts, resource and flavor."""
 Object = Mapping[str, Any]
 Amounts = dict[FlavorResource, int]
 
@@ -58,6 +60,11 @@ def _in_cycle(node: QueueNode, nodes: Mapping[str, QueueNode]) -> bool:
         seen.add(name)
         name = nodes[name].parent
     return False
+
+
+def bar_width(columns: int) -> int:
+    """How long a bar may be where lines have *columns*: numbers and names should stay on its line."""
+    return max(BAR_WIDTH_MIN, min(BAR_WIDTH, columns - BESIDE_A_BAR))
 
 
 def draw(roots: Iterable[QueueNode], *, width: int = BAR_WIDTH) -> Tree:

@@ -2,9 +2,10 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from extender.cli.tree import build, draw, totals
+from extender.cli.tree import bar_width, build, draw, totals
 
 
 def cohort(name, parent="", weight=None, quota=None):
@@ -81,3 +82,8 @@ def test_an_inactive_queue_says_why():
     conditions = [{"type": "Active", "status": "False", "message": "flavor h100 is missing"}]
 
     assert "flavor h100 is missing" in shown([], [queue("q", "", 0, conditions=conditions)])
+
+
+@pytest.mark.parametrize(("columns", "want"), [(40, 6), (80, 10), (94, 24), (10_000, 24)])
+def test_a_bar_leaves_room_for_its_numbers(columns, want):
+    assert bar_width(columns) == want

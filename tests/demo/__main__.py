@@ -1,28 +1,33 @@
 """Plays steps 1 to 4 of the hospital story on a real control plane, and tells what happens and why.
 
 Ends by itself when its output is not a terminal; on one it leaves everything running until Ctrl-C, so that people can
-look around with kubectl.
+look around with kubectl. Ctrl-C and SIGTERM end it at any time, and what it started and wrote with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
 from rich.panel import Panel
 
-from extender.cli.tree import build, draw
+from extender.cli.tree import bar_width, build, draw
 from tests.e2e.installation import POOLS, Installation
 from tests.e2e.story import CLINICAL, GPUS, RESEARCH, Story, is_running, is_waiting, names
 from tests.rig import Rig
 
 QUOTA = "/apis/kueue.x-k8s.io/v1beta2"
 FILE_WIDTH = 140
+GOODBYE = "The cluster and its files are gone. `make demo` plays it again."
+STOPPED = 130
+"""The exit code of a play that was stopped before its end, as shells have it for Ctrl-C."""
 T = TypeVar("T")
 Step = tuple[str, str, bool]
 
@@ -65,7 +70,15 @@ class Teller:
         """The quota tree as it stands."""
         cohorts = await story.api.list(f"{QUOTA}/cohorts")
         cluster_queues = await story.api.list(f"{QUOTA}/clusterqueues")
-        self.console.print(draw(build(cohorts, cluster_queues)))
+        self.console.print(draw(build(cohorts, cluster_queues), width=bar_width(self.console.width)))
+
+    def invite(self, rig: Rig) -> None:
+        """How to look around: lines to paste, whole whatever the width of the terminal."""
+        folders = [Path(sys.executable).parent, rig.binary("kubectl").parent]
+        self.say("the cluster stays until Ctrl-C; to look around, paste this into another terminal:")
+        self.console.print()
+        self.console.print(f"export KUBECONFIG={rig.kubeconfig()}", soft_wrap=True)
+        self.console.print(f"export PATH={':'.join(map(str, folders))}:$PATH", soft_wrap=True)
 
     def summary(self) -> bool:
         """One line a step; whether all went as told."""
@@ -135,7 +148,8 @@ STEPS: tuple[Callable[[Teller, Story], Awaitable[None]], ...] = (night, clinical
 
 
 async def play(console: Console) -> bool:
-    """The whole story; whether every step went as told."""
+    """The whole story; whether every step went as told. Raises: CancelledError, when it is stopped before its end."""
+    _stop_on_signals(console)
     teller = Teller(console)
     teller.say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and simulated nodes")
     async with Rig(nodes=POOLS, scheduler=False) as rig:
@@ -148,10 +162,31 @@ async def play(console: Console) -> bool:
             await step(teller, story)
         good = teller.summary()
         if console.is_terminal:
-            teller.say(f"export KUBECONFIG={rig.kubeconfig()}   (Ctrl-C ends it)")
+            teller.invite(rig)
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
+    if console.is_terminal:
+        console.print(GOODBYE)
     return good
+
+
+def _stop_on_signals(console: Console) -> None:
+    """Cancel the play at the first signal, in order: the rig stops its processes and removes its files.
+
+    Later signals change nothing, so that an impatient second Ctrl-C leaves nothing behind.
+    """
+    loop, play_task = asyncio.get_running_loop(), asyncio.current_task()
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        if not stopping and play_task is not None:
+            stopping = True
+            console.print("\nstopping the cluster …")
+            play_task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
 
 
 def main() -> int:
@@ -159,9 +194,11 @@ def main() -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=FILE_WIDTH)
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         return 0 if asyncio.run(play(console)) else 1
-    return 0
+    except asyncio.CancelledError:
+        console.print(GOODBYE)
+        return STOPPED
 
 
 if __name__ == "__main__":

@@ -79,8 +79,9 @@ class Rig:
         self.directory = self._directory.path
         try:
             await self._start()
-        except BaseException:
-            self._report()
+        except BaseException as error:
+            if isinstance(error, Exception):  # to be stopped is no fault of anybody's
+                self._report()
             await self._close()
             raise
         return self
