@@ -28,6 +28,7 @@ from extender.model.effects import (
 from extender.model.events import EngineEvent, Event
 from extender.model.jobs import GrowJob, ReleaseJob, ResetStart, StartJob, StopJob, SuspendJob
 from extender.model.names import WorkloadUid
+from extender.patrol import Patrol
 from extender.pods.books import Books
 from extender.pods.timers import Times
 from extender.sentences import cluster_queue_of, eviction
@@ -60,6 +61,10 @@ class Meter(Gauges, Protocol):
         """Whether this replica writes."""
         ...
 
+    def violated(self, invariant: str) -> None:
+        """What must always hold did not."""
+        ...
+
 
 class Driver:
     """Facts in, effects out. ``submit`` hands one effect to the writer and returns at once."""
@@ -83,6 +88,7 @@ class Driver:
         self._clockwork = Clockwork(
             books=books, teller=self._teller, times=times, tell=self._tell, submit=submit, stopped=self._stopped
         )
+        self._patrol = Patrol(engine, meter.violated)
         self._leading = False
         self._wake = asyncio.Event()
         self._wake_at_ms: int | None = None
@@ -164,6 +170,7 @@ class Driver:
         self._teller.explain(now_ms)
         self._write_conditions()
         self._teller.write_statuses(now_ms)
+        self._patrol.look(now_ms)
 
     async def _rest(self) -> None:
         now_ms = self._clock_ms()

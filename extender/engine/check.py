@@ -1,13 +1,16 @@
 """Recomputes everything from scratch and says what is wrong. Nothing ever should be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from extender.engine.fork import fork
 from extender.engine.hierarchy import Cell, Leaf, Tree
 from extender.engine.state import ClusterQueueState
 from extender.engine.world import World
 from extender.model.amounts import UNLIMITED
+from extender.model.names import ClusterQueueName
 
+SPOT_MAX = 1_000
+"""How many workloads of a queue a spot check looks at most, about a millisecond's worth; at more it does not look."""
 _NUMBERS = ("nominal", "cap", "subtree", "local", "usage", "potential", "bounded")
 
 
@@ -15,7 +18,7 @@ def violations(world: World) -> list[str]:
     """The invariants of docs/engine.md that do not hold, as sentences. Cost: O(everything)."""
     world.settle()
     return [
-        *_sums(world),
+        *_sums(world.hierarchy.leaves.values()),
         *_numbers(world),
         *_over_quota(world),
         *(problem for state in world.states.values() for problem in _line(state)),
@@ -23,9 +26,28 @@ def violations(world: World) -> list[str]:
     ]
 
 
-def _sums(world: World) -> Iterator[str]:
+def spot_check(world: World, name: ClusterQueueName) -> list[tuple[str, str]]:
+    """What does not hold of one cluster queue and of its tree: the invariant's name and a sentence.
+
+    Made to be asked between two passes, of one queue after the other. Cost: O(its workloads, bounded + its tree).
+    """
+    state = world.states.get(name)
+    if state is None:
+        return []
+    world.settle()
+    found = []
+    if len(state.leaf.charges) <= SPOT_MAX:
+        found += [("usage_is_the_sum", problem) for problem in _sums([state.leaf])]
+    if state.pending.active + state.pending.parked <= SPOT_MAX:
+        found += [("line_in_order", problem) for problem in _line(state)]
+    if state.leaf.tree is not None and world.policy.victims_hold_room:
+        found += [("within_quota", problem) for problem in _over(state.leaf.tree)]
+    return found
+
+
+def _sums(leaves: Iterable[Leaf]) -> Iterator[str]:
     """The usage of a cluster queue is the sum of its charges."""
-    for leaf in world.hierarchy.leaves.values():
+    for leaf in leaves:
         sums = dict.fromkeys(leaf.cells, 0)
         for charge in leaf.charges.values():
             for cell, amount in charge.usage:
@@ -66,10 +88,14 @@ def _over_quota(world: World) -> Iterator[str]:
     if not world.policy.victims_hold_room:
         return
     for tree in _trees(world):
-        over = [cell for member in tree.members for cell in member.cells.values() if _exceeds(cell)]
-        if over and not tree.excused:
-            yield from (f"{cell.node.name} uses {cell.usage} of {cell.fr}, more than it may" for cell in over)
-        tree.excused = bool(over)
+        yield from _over(tree)
+
+
+def _over(tree: Tree) -> Iterator[str]:
+    over = [cell for member in tree.members for cell in member.cells.values() if _exceeds(cell)]
+    if over and not tree.excused:
+        yield from (f"{cell.node.name} uses {cell.usage} of {cell.fr}, more than it may" for cell in over)
+    tree.excused = bool(over)
 
 
 def _exceeds(cell: Cell) -> bool:

@@ -3,7 +3,7 @@
 from itertools import islice
 
 from extender.engine import explain, views
-from extender.engine.check import violations
+from extender.engine.check import spot_check, violations
 from extender.engine.cycle import Cycle, CycleReport, Entry, Outcome
 from extender.engine.digest import Digest
 from extender.engine.fork import fork
@@ -370,6 +370,10 @@ class Engine:
     def check(self) -> list[str]:
         """Which invariants do not hold, everything recomputed from scratch; empty if all is well."""
         return violations(self._world)
+
+    def check_queue(self, name: ClusterQueueName) -> list[tuple[str, str]]:
+        """Which invariants of one queue do not hold, see ``check.spot_check``."""
+        return spot_check(self._world, name)
 
 
 def _parts(entry: Entry) -> tuple[PodSetAssignment, ...]:

@@ -281,3 +281,42 @@ def test_a_hold_for_nobody_is_found():
     lab.engine._world.states[Q("x2")].hold = None
 
     assert broken(lab) == "room is held in x2 for nobody"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "want"),
+    [
+        pytest.param(lambda lab: None, [], id="nothing when all is well"),
+        pytest.param(
+            lambda lab: setattr(leaf(lab, "x1").cells[FR], "usage", 1),
+            [("usage_is_the_sum", f"x1 uses 1 of {FR}, its workloads 0")],
+            id="usage that nobody holds",
+        ),
+        pytest.param(
+            lambda lab: setattr(lab.engine._world.states[Q("x1")].pending, "active", 7),
+            [("line_in_order", "x1 counts 7 active and 2 parked, not 0 and 2")],
+            id="a line that is miscounted",
+        ),
+    ],
+)
+def test_a_look_at_one_queue_finds(spoil, want):
+    lab = busy()
+    lab.engine.check()
+    spoil(lab)
+
+    assert lab.engine.check_queue(Q("x1"))[: len(want) or 1] == want
+
+
+def test_a_look_at_one_queue_finds_its_tree_above_the_quota():
+    lab = Lab("K 3\n  p 1")
+    lab.runs("w", "p", 6)
+
+    assert lab.engine.check_queue(Q("p")) == []  # a fact brought it
+
+    leaf(lab, "p").tree.excused = False
+
+    assert [name for name, _ in lab.engine.check_queue(Q("p"))] == ["within_quota"]
+
+
+def test_a_look_at_a_queue_that_is_gone_finds_nothing():
+    assert busy().engine.check_queue(Q("nobody")) == []

@@ -38,6 +38,10 @@ class Meter:
     def leading(self, leads: bool) -> None:
         """Whether this replica writes."""
 
+    def violated(self, invariant: str) -> None:
+        """What must always hold did not."""
+        raise AssertionError(invariant)
+
     def pending(self, cluster_queue: str, *, active: int, inadmissible: int) -> None:
         """How many wait."""
 
