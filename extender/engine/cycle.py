@@ -5,118 +5,24 @@ came before it. What is reserved for heads that were not admitted is taken back 
 specification, sections 2 to 5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
-import msgspec
-
-from extender.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment, Mode, Plan
-from extender.engine.hierarchy import Cell, Charge, Leaf
+from extender.engine.entry import Entry, Outcome
+from extender.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment, Mode
+from extender.engine.hierarchy import Cell, Charge
 from extender.engine.ledger import add_all, add_usage, fits, level, remove_all, remove_usage
+from extender.engine.loops import Barred, Kind
 from extender.engine.order import Contender, Tournament, classical
 from extender.engine.preemption import classical as classical_search
 from extender.engine.preemption import fair as fair_search
 from extender.engine.preemption.candidates import Question, Victim
 from extender.engine.promises import Promises
-from extender.engine.queues import OrderKey, Pending, Progress
-from extender.engine.shares import Share
+from extender.engine.queues import Pending, Progress
 from extender.engine.state import ClusterQueueState
-from extender.model.names import FlavorName, ResourceName, WorkloadUid
+from extender.model.names import FlavorName, WorkloadUid
 from extender.model.policy import Policy
 from extender.model.quota import PreemptionPolicy, ResourceFlavor
-from extender.model.workload import PodSet
-
-
-class Outcome(StrEnum):
-    """What became of a head."""
-
-    ADMITTED = "Admitted"
-    NO_FIT = "NoFit"
-    NO_CANDIDATES = "PreemptionNoCandidates"
-    PENDING_PREEMPTION = "PendingPreemption"
-    SKIPPED = "skipped/FailedAfterNomination"
-
-
-class HeadReport(msgspec.Struct, frozen=True):
-    """What was nominated for a head: for people who compare decisions."""
-
-    mode: str
-    borrows: int
-    flavors: tuple[tuple[ResourceName, FlavorName], ...]
-    count: int
-    shares: tuple[tuple[str, float], ...] = ()
-
-
-class CycleReport(msgspec.Struct, frozen=True):
-    """One cycle in full: heads, their order per root, admissions, victims with preemptor and reason, others."""
-
-    heads: dict[WorkloadUid, HeadReport]
-    order: dict[str, list[WorkloadUid]]
-    admitted: list[WorkloadUid]
-    preempted: list[tuple[WorkloadUid, WorkloadUid, str]]
-    pending: dict[WorkloadUid, str]
-
-
-class Entry:
-    """A head within a cycle. ``waits``: it is enough that victims leave which were chosen before."""
-
-    __slots__ = ("assignment", "outcome", "pending", "plan", "shares", "state", "victims", "waits")
-
-    def __init__(self, state: ClusterQueueState, pending: Pending, plan: Plan) -> None:
-        self.state = state
-        self.pending = pending
-        self.plan = plan
-        self.assignment = Assignment(plan.counts)
-        self.victims: list[Victim] = []
-        self.waits = False
-        self.outcome = Outcome.NO_FIT
-        self.shares: list[tuple[str, float]] = []
-
-    @property
-    def leaf(self) -> Leaf:
-        """Where it would be charged."""
-        return self.state.leaf
-
-    @property
-    def key(self) -> OrderKey:
-        """Priority, age, UID."""
-        return self.pending.key
-
-    @property
-    def level(self) -> int:
-        """Its borrow level."""
-        return self.assignment.level
-
-    def claims(self) -> dict[Cell, int]:
-        """What it would use; nothing if it cannot fit."""
-        return {} if self.assignment.mode == NO_FIT else self.assignment.usage
-
-    def competed(self, cohort: str, value: Share) -> None:
-        """Note the share by which it competed."""
-        self.shares.append((cohort, value.exact()))
-
-    def flavors(self) -> list[list[FlavorName]]:
-        """The flavor it was assigned, per pod set and resource group."""
-        chosen = []
-        for part, picks in zip(self.plan.pod_sets, self.assignment.parts, strict=True):
-            served = {pick.resource: pick.cell.fr.flavor for pick in picks}
-            chosen.append([served[group.resources[0][0]] for group in part.groups])
-        return chosen
-
-    def report(self) -> HeadReport:
-        """For the record."""
-        assignment = self.assignment
-        flavors = {pick.resource: pick.cell.fr.flavor for part in assignment.parts for pick in part}
-        return HeadReport(
-            mode=_MODE_NAMES[assignment.mode],
-            borrows=assignment.level,
-            flavors=tuple(sorted(flavors.items())),
-            count=sum(assignment.counts),
-            shares=tuple(self.shares),
-        )
-
-
-_MODE_NAMES = {FIT: "Fit", PREEMPT: "Preempt", NO_FIT: "NoFit", Mode.DEFERRED_FIT: "DeferredFit"}
 
 
 class Cycle:
@@ -129,6 +35,7 @@ class Cycle:
         policy: Policy,
         flavors: Mapping[FlavorName, ResourceFlavor],
         promises: Promises,
+        barred: Callable[[Kind], Barred | None],
     ) -> None:
         self.number = number
         self.policy = policy
@@ -137,6 +44,7 @@ class Cycle:
         self.evictions: list[tuple[Entry, Victim]] = []
         self.reserved: list[tuple[Entry, Cell, int]] = []
         self.promises = promises
+        self._barred = barred
         self._admitted: list[WorkloadUid] = []
         self._recomputing = False
         self._same_as_assessed = policy.fit_means_all and not self.promises.leaving
@@ -179,10 +87,10 @@ class Cycle:
             return
         full = entry.assignment
         best: tuple[int, Assignment, list[Victim], bool] | None = None
-        low, high = 0, _steps(plan) + 1
+        low, high = 0, plan.steps + 1
         while low < high:
             middle = (low + high) // 2
-            if self._attempt(entry, _counts(plan, middle), progress, only, search=search):
+            if self._attempt(entry, plan.counts_at(middle), progress, only, search=search):
                 best = (middle, entry.assignment, entry.victims, entry.waits)
                 high = middle
             else:
@@ -243,9 +151,9 @@ class Cycle:
         """Victims; or none, and whether it is enough to wait for those that are leaving already."""
         workload = entry.pending.workload
         leaving = self.promises.leaving
-        barred = frozenset(leaving)
+        barred: AbstractSet[WorkloadUid] = leaving.keys()
         if self._recomputing:
-            barred |= self.gone.keys() | set(self._admitted)  # whom this cycle let in, it does not evict
+            barred = barred | self.gone.keys() | set(self._admitted)  # whom this cycle let in, it does not evict
         question = Question(
             entry.leaf,
             workload.uid,
@@ -254,6 +162,7 @@ class Cycle:
             needs=needs,
             requests=requests,
             barred=barred,
+            closes_a_loop=self._barred(entry.kind),
         )
         if not leaving or self._recomputing:
             return self._victims(question), False
@@ -378,18 +287,3 @@ class Cycle:
             else:
                 add_usage(cell, kept)
             self.reserved.append((entry, cell, kept))
-
-
-def _steps(plan: Plan) -> int:
-    return sum(part.pod_set.count - _least(part.pod_set) for part in plan.pod_sets)
-
-
-def _least(pod_set: PodSet) -> int:
-    return pod_set.count if pod_set.count_min is None else min(pod_set.count_min, pod_set.count)
-
-
-def _counts(plan: Plan, step: int) -> tuple[int, ...]:
-    """Counts between full (0) and least (the last step). Follows: flavor specification, section 6."""
-    steps = _steps(plan)
-    pod_sets = [part.pod_set for part in plan.pod_sets]
-    return tuple(pod_set.count - (pod_set.count - _least(pod_set)) * step // steps for pod_set in pod_sets)

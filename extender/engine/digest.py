@@ -4,10 +4,12 @@ Workloads are summed up one by one, so that only those which changed since the l
 and the lines of the queues are read anew. Cost: O(changed workloads + quota objects).
 """
 
+from collections.abc import Iterator
 from hashlib import blake2b
 
 import msgspec
 
+from extender.engine.hierarchy import Tree
 from extender.engine.queues import Shape
 from extender.engine.state import ClusterQueueState
 from extender.engine.world import World
@@ -47,8 +49,15 @@ class Digest:
             sorted(world.namespaces.items()),
             [_queue(world.states[name]) for name in sorted(world.states)],
             sorted(world.drains),
+            sorted(
+                _encode(edge) for tree in {state.leaf.tree for state in world.states.values()} for edge in _taken(tree)
+            ),
         ]
         return blake2b(_encode((self._sum.to_bytes(_BITS // 8, "big"), facts)), digest_size=_BITS // 8).digest()
+
+
+def _taken(tree: Tree | None) -> Iterator[object]:
+    return iter(()) if tree is None else tree.loops.all()
 
 
 def _hash(value: object) -> int:

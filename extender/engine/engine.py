@@ -1,79 +1,36 @@
 """The front door: facts in, passes of cycles, verdicts out. Holds the state and drives the cycles; decides nothing."""
 
+from functools import partial
 from itertools import islice
 
 from extender.engine import explain, views
 from extender.engine.check import spot_check, violations
-from extender.engine.cycle import Cycle, CycleReport, Entry, Outcome
+from extender.engine.cycle import Cycle
 from extender.engine.digest import Digest
+from extender.engine.entry import CycleReport, Entry, Outcome
 from extender.engine.fork import fork
 from extender.engine.hierarchy import Charge, Tree
+from extender.engine.loops import kind_of
+from extender.engine.passes import PassLog
 from extender.engine.preemption.candidates import Victim
 from extender.engine.promises import Promises
 from extender.engine.protection import may_preempt
 from extender.engine.queues import Pending
 from extender.engine.state import ClusterQueueState, Hold
 from extender.engine.world import World
-from extender.model.effects import Admit, EngineEffect, Evict, EvictionReason
+from extender.model.effects import Admit, Evict, EvictionReason
 from extender.model.events import EngineEvent
 from extender.model.names import ClusterQueueName, CohortName, WorkloadUid
 from extender.model.policy import Policy
 from extender.model.quota import LocalQueue
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.model.verdicts import PassResult
-from extender.model.workload import Admission, PodSetAssignment, Workload
+from extender.model.workload import Admission, Workload
 
 CYCLES_MAX = 100_000
 """A pass never runs longer; what is left is done by the next one."""
 REASONS_MAX = 10_000
 """A pass reports no more reasons than this; the others are answered when asked for."""
-
-
-class _Pass:
-    """What one pass has done so far; ``looked`` are the workloads that were tried and did not get in.
-
-    What it admitted it can take back, since nobody was told yet: better than to start a workload only to stop it.
-    Each is taken back once at most, so that this ends.
-    """
-
-    def __init__(self, now_ms: int, report: CycleReport | None = None) -> None:
-        self.now_ms = now_ms
-        self.report = report
-        self.looked: dict[WorkloadUid, None] = {}
-        self._effects: list[EngineEffect | None] = []
-        self._admitted: dict[WorkloadUid, int] = {}
-        self.taken_back: dict[WorkloadUid, None] = {}
-        self._voided: set[WorkloadUid] = set()
-
-    def admit(self, effect: Admit) -> None:
-        """Somebody gets in."""
-        self._admitted[effect.uid] = len(self._effects)
-        self._effects.append(effect)
-
-    def evict(self, effect: Evict) -> None:
-        """Somebody is told to stop."""
-        self._effects.append(effect)
-
-    def take_back(self, uid: WorkloadUid) -> bool:
-        """Whether *uid* got in in this very pass and now did not."""
-        place = self._admitted.pop(uid, None)
-        if place is None or uid in self.taken_back:
-            return False
-        self.taken_back[uid] = None
-        self._effects[place] = None
-        return True
-
-    def void(self, uid: WorkloadUid) -> None:
-        """The room held for *uid* is of no use to it."""
-        self._voided.add(uid)
-
-    def may_hold(self, uid: WorkloadUid, *, anew: bool) -> bool:
-        """Whether room may be held for *uid*: not again in a pass that found it useless, unless it evicts *anew*."""
-        return anew or uid not in self._voided
-
-    def effects(self) -> tuple[EngineEffect, ...]:
-        """What is to be done, in the order of decision."""
-        return tuple(effect for effect in self._effects if effect is not None)
 
 
 class Engine:
@@ -101,9 +58,9 @@ class Engine:
 
     def run_pass(self, now_ms: int) -> PassResult:
         """Run cycles until nothing changes any more. A pass with nothing to do costs nothing."""
-        log = _Pass(now_ms)
+        log = PassLog(now_ms)
         cycles = 0
-        while self.has_work and cycles < CYCLES_MAX:
+        while (self.has_work or (log.doubt and self._displaced(log))) and cycles < CYCLES_MAX:
             cycles += 1
             self._one_cycle(log)
         looks = ((uid, self.reason_of(uid)) for uid in islice(log.looked, REASONS_MAX))
@@ -117,10 +74,10 @@ class Engine:
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""
         report = CycleReport(heads={}, order={}, admitted=[], preempted=[], pending={})
-        self._one_cycle(_Pass(now_ms, report))
+        self._one_cycle(PassLog(now_ms, report))
         return report
 
-    def _one_cycle(self, log: _Pass) -> None:
+    def _one_cycle(self, log: PassLog) -> None:
         world = self._world
         world.settle()
         if world.drains:
@@ -130,7 +87,28 @@ class Engine:
         for tree in list(awake) if len(awake) < 2 else sorted(awake, key=lambda tree: tree.rank):
             self._tree_cycle(tree, log)
 
-    def _drain(self, log: _Pass) -> None:
+    def _displaced(self, log: PassLog) -> bool:
+        """Whose preemptor was displaced goes for the one that now waits for its room, or stays; True if any stays."""
+        world, log.doubt = self._world, False
+        if not self.policy.hold_for_preemptor:
+            return False
+        holding = {state.hold.pending.key[2] for state in world.states.values() if state.hold is not None}
+        stays = False
+        for uid, preemptor in log.preempted():
+            if preemptor in world.charges or preemptor in holding:
+                continue
+            charge = world.charges[uid]
+            heir = world.waits_for(charge)
+            if heir is not None:
+                charge.preemptor = heir.key[2]
+                assert heir.cluster_queue is not None
+                log.hand_over(uid, heir.key[2], _makes_room(heir.workload, heir.cluster_queue))
+            elif log.spare(uid):
+                stays = True
+                world.stays(uid)
+        return stays
+
+    def _drain(self, log: PassLog) -> None:
         """Tell the workloads of drained queues to stop, each once."""
         world = self._world
         drains, world.drains = sorted(world.drains), {}
@@ -145,15 +123,21 @@ class Engine:
                 why, text = EvictionReason.CLUSTER_QUEUE_STOPPED, f"ClusterQueue {charge.leaf.name}"
             self._evict(charge, None, why, f"{text} is stopped and drained", log)
 
-    def _tree_cycle(self, tree: Tree, log: _Pass) -> None:
+    def _tree_cycle(self, tree: Tree, log: PassLog) -> None:
         world = self._world
-        heads = self._heads(tree)
+        heads = self._heads(tree, log)
         if not heads:
             world.awake.pop(tree, None)
             return
         holders = [world.states[name] for name in sorted(tree.holders)] if tree.holders else []
         promises = Promises(holders, tree.leaving if world.policy.hold_for_preemptor else {})
-        cycle = Cycle(number=self._cycle, policy=world.policy, flavors=world.flavors, promises=promises)
+        cycle = Cycle(
+            number=self._cycle,
+            policy=world.policy,
+            flavors=world.flavors,
+            promises=promises,
+            barred=partial(world.barred, tree),
+        )
         kept = self._keep(cycle, holders, log)
         owners = {entry.state for entry in kept}
         entries = kept + [cycle.nominate(state, head) for state, head in heads if state not in owners]
@@ -165,7 +149,7 @@ class Engine:
             else:
                 log.looked[entry.key[2]] = None
             if log.report is not None:
-                _note(log.report, tree, entry)
+                log.report.note(tree.root.name, entry)
         if log.report is not None:
             log.report.preempted.extend(
                 (victim.charge.workload.uid, entry.key[2], victim.reason.value) for entry, victim in cycle.evictions
@@ -181,16 +165,19 @@ class Engine:
         elif self._known(tree, entries):
             world.awake.pop(tree, None)
 
-    def _settle_outcomes(self, tree: Tree, cycle: Cycle, entries: list[Entry], log: _Pass) -> bool:
-        """Evict the victims and put back the heads that did not get in; True if anything changed."""
+    def _settle_outcomes(self, tree: Tree, cycle: Cycle, entries: list[Entry], log: PassLog) -> bool:
+        """Put back the heads that did not get in, then evict the victims; True if anything changed.
+
+        In this order, because an admission that is taken back wakes whom the cycle parked in vain.
+        """
         moved = False
-        for entry, victim in cycle.evictions:
-            if not victim.charge.evicted:
-                moved = True
-                self._preempt(entry, victim, log)
         for entry in entries:
             if entry.outcome is not Outcome.ADMITTED and self._requeue(tree, entry, cycle, log):
                 moved = True
+        for entry, victim in cycle.evictions:
+            if not victim.charge.evicted:
+                moved = True
+                self._preempt(tree, entry, victim, log)
         return moved
 
     def _known(self, tree: Tree, entries: list[Entry]) -> bool:
@@ -202,7 +189,7 @@ class Engine:
         tree.seen.add(state)
         return known
 
-    def _heads(self, tree: Tree) -> list[tuple[ClusterQueueState, Pending]]:
+    def _heads(self, tree: Tree, log: PassLog) -> list[tuple[ClusterQueueState, Pending]]:
         """One head of every cluster queue of *tree* that has one; holds of others than heads are void."""
         states = self._world.states
         found = []
@@ -216,10 +203,11 @@ class Engine:
         for name in list(tree.holders) if tree.holders else ():
             state = states[name]
             if state.hold is not None and state.hold.pending is not state.pending.head():
+                log.doubt = True
                 self._world.drop_hold(state)
         return found
 
-    def _keep(self, cycle: Cycle, holders: list[ClusterQueueState], log: _Pass) -> list[Entry]:
+    def _keep(self, cycle: Cycle, holders: list[ClusterQueueState], log: PassLog) -> list[Entry]:
         """The heads that still can use the room held for them; the other holds are void."""
         kept = []
         for state in holders:
@@ -232,11 +220,11 @@ class Engine:
                 kept.append(entry)
         return kept
 
-    def _admit(self, entry: Entry, log: _Pass) -> None:
+    def _admit(self, entry: Entry, log: PassLog) -> None:
         world = self._world
         pending, state = entry.pending, entry.state
         workload = pending.workload
-        admission = Admission(state.name, _parts(entry), log.now_ms)
+        admission = Admission(state.name, entry.assignments(), log.now_ms)
         if state.hold is not None:
             world.set_hold(state, None)
         state.pending.remove(pending)
@@ -245,23 +233,26 @@ class Engine:
         world.enter(Charge(workload, admission, state.leaf, usage, assumed=True))
         log.admit(Admit(workload.uid, admission))
 
-    def _preempt(self, entry: Entry, victim: Victim, log: _Pass) -> None:
+    def _preempt(self, tree: Tree, entry: Entry, victim: Victim, log: PassLog) -> None:
         charge = victim.charge
+        if self.policy.loops_end:
+            taken = kind_of(charge.leaf.name, charge.workload)
+            tree.loops.note(entry.kind, taken, victim.reason, population=self._world.population(tree))
         if log.take_back(charge.workload.uid):
             self._world.take_back(charge)
             return
-        text = f"makes room for {entry.pending.workload.name} in ClusterQueue {entry.state.name}"
+        text = _makes_room(entry.pending.workload, entry.state.name)
         self._evict(charge, entry.key[2], victim.reason, text, log)
 
     def _evict(
-        self, charge: Charge, preemptor: WorkloadUid | None, why: EvictionReason, message: str, log: _Pass
+        self, charge: Charge, preemptor: WorkloadUid | None, why: EvictionReason, message: str, log: PassLog
     ) -> None:
         charge.evicting = True
         charge.preemptor = preemptor
         self._world.rerank(charge)
         log.evict(Evict(charge.workload.uid, preemptor, why, message))
 
-    def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle, log: _Pass) -> bool:
+    def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle, log: PassLog) -> bool:
         """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""
         pending, state, outcome = entry.pending, entry.state, entry.outcome
         self._world.touched[entry.key[2]] = None
@@ -281,7 +272,7 @@ class Engine:
         tree.parked[state.name] = None
         return True
 
-    def _await(self, entry: Entry, cycle: Cycle, log: _Pass) -> None:
+    def _await(self, entry: Entry, cycle: Cycle, log: PassLog) -> None:
         """It waits for victims to leave: first in its line, and with its room held, as the policy says."""
         state, pending = entry.state, entry.pending
         if not state.strict or self.policy.hold_for_preemptor:
@@ -376,24 +367,5 @@ class Engine:
         return spot_check(self._world, name)
 
 
-def _parts(entry: Entry) -> tuple[PodSetAssignment, ...]:
-    assignment = entry.assignment
-    return tuple(
-        PodSetAssignment(
-            plan.pod_set.name,
-            tuple(sorted([(pick.resource, pick.cell.fr.flavor) for pick in picks])),
-            tuple(sorted([(pick.resource, pick.amount) for pick in picks])),
-            count,
-        )
-        for plan, picks, count in zip(entry.plan.pod_sets, assignment.parts, assignment.counts, strict=True)
-    )
-
-
-def _note(report: CycleReport, tree: Tree, entry: Entry) -> None:
-    uid = entry.key[2]
-    report.heads[uid] = entry.report()
-    report.order.setdefault(tree.root.name, []).append(uid)
-    if entry.outcome is Outcome.ADMITTED:
-        report.admitted.append(uid)
-    else:
-        report.pending[uid] = entry.outcome.value
+def _makes_room(preemptor: Workload, cluster_queue: ClusterQueueName) -> str:
+    return f"makes room for {preemptor.name} in ClusterQueue {cluster_queue}"

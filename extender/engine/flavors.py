@@ -80,6 +80,21 @@ class Plan:
             part.pod_set.count_min is not None and part.pod_set.count_min < part.pod_set.count for part in pod_sets
         )
 
+    @property
+    def steps(self) -> int:
+        """How many pods it can do without."""
+        return sum(part.pod_set.count - _least(part.pod_set) for part in self.pod_sets)
+
+    def counts_at(self, step: int) -> tuple[int, ...]:
+        """Counts between full (0) and least (``steps``). Follows: flavor specification, section 6."""
+        steps = self.steps
+        pod_sets = [part.pod_set for part in self.pod_sets]
+        return tuple(pod_set.count - (pod_set.count - _least(pod_set)) * step // steps for pod_set in pod_sets)
+
+
+def _least(pod_set: PodSet) -> int:
+    return pod_set.count if pod_set.count_min is None else min(pod_set.count_min, pod_set.count)
+
 
 class Pick:
     """One resource of a pod set with its flavor, the amount in all, and how that can be served."""

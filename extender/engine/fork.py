@@ -77,6 +77,7 @@ class _Fork:
     def _tree(self, tree: Tree) -> Tree:
         made = Tree(self._nodes[tree.root], [self._nodes[member] for member in tree.members], cyclic=tree.cyclic)
         made.excused, made.reserved, made.seen = tree.excused, list(tree.reserved), set(tree.seen)
+        made.loops = tree.loops.copy()
         made.ready, made.parked, made.holders = dict(tree.ready), dict(tree.parked), dict(tree.holders)
         made.keepers = {fr: [self._cells[cell] for cell in cells] for fr, cells in tree.keepers.items()}
         self._trees[tree] = made

@@ -10,6 +10,7 @@ into trees and has their numbers computed anew. So reading 3,000 cluster queues 
 
 from collections.abc import Callable, Iterable, Iterator
 
+from extender.engine.loops import Loops
 from extender.model.names import ClusterQueueName, CohortName, FlavorResource, ResourceName, WorkloadUid
 from extender.model.quota import ClusterQueue, Cohort, Quota, ResourceGroup, quotas_by_flavor_resource
 from extender.model.workload import Admission, Workload
@@ -181,8 +182,8 @@ class Tree:
     ``ready`` names the active leaves that may have a head, ``parked`` those with parked workloads, ``holders`` those
     that keep room for a preemptor, ``leaving`` the charges that were told to stop. ``seen`` are the states of the heads
     since something last moved, by which the cycle knows that going on is pointless. ``reserved`` is what the last cycle
-    kept for others, and for whom; ``keepers`` are the cells that keep quota from others. ``excused``: facts, not
-    decisions, may have taken it above its quota.
+    kept for others, and for whom; ``keepers`` are the cells that keep quota from others. ``loops`` knows
+    who took whose room. ``excused``: facts, not decisions, may have taken it above its quota.
     """
 
     __slots__ = (
@@ -192,6 +193,7 @@ class Tree:
         "keepers",
         "leaves",
         "leaving",
+        "loops",
         "members",
         "parked",
         "ready",
@@ -214,6 +216,7 @@ class Tree:
         self.reserved: list[tuple[FlavorResource, int, WorkloadUid]] = []
         self.keepers: dict[FlavorResource, list[Cell]] = {}
         self.leaving: dict[WorkloadUid, Charge] = {}
+        self.loops = Loops()
         self.seen: set[tuple[object, ...]] = set()
 
     @property

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from extender.engine import ledger
 from extender.engine.hierarchy import Charge, Hierarchy, Leaf, Tree
+from extender.engine.loops import Barred, Kind
 from extender.engine.matching import selects
 from extender.engine.queues import Pending, Shape
 from extender.engine.state import ClusterQueueState, Hold
@@ -242,10 +243,32 @@ class Places:
         else:
             tree.holders[state.name] = None
 
+    def waits_for(self, charge: Charge) -> Pending | None:
+        """The first workload for which room of *charge* may be held, None if there is none."""
+        tree = charge.leaf.tree
+        for name in sorted(tree.holders) if tree is not None else ():
+            hold = self.states[name].hold
+            if hold is not None and charge.uses(hold.usage):
+                return hold.pending
+        return None
+
     def drop_hold(self, state: ClusterQueueState) -> None:
         """Nothing is kept for *state* any more: others may have it."""
         self.set_hold(state, None)
         self.wake(state.leaf)
+
+    def population(self, tree: Tree) -> int:
+        """How many workloads wait or are in, without those that have to go. Cost: O(cluster queues of *tree*)."""
+        waiting = sum(len(self.states[ClusterQueueName(leaf.name)].pending) for leaf in tree.leaves)
+        return waiting + sum(len(leaf.charges) for leaf in tree.leaves) - len(tree.leaving)
+
+    def barred(self, tree: Tree, preemptor: Kind) -> Barred | None:
+        """Whom *preemptor* may not take because that closes a loop; the graph is forgotten if more workloads came."""
+        found = tree.loops.barred(preemptor)
+        if found is not None and self.population(tree) > tree.loops.population:
+            tree.loops.clear()
+            return None
+        return found
 
     def wake(self, leaf: Leaf) -> None:
         """Something left the tree of *leaf*: everything parked in it may be tried again."""

@@ -48,7 +48,7 @@ class World(Places):
             case AdmissionRefused():
                 self._admission_refused(event.uid)
             case EvictionRefused():
-                self._eviction_refused(event.uid)
+                self.stays(event.uid)
             case _:
                 self._apply_quota(event)
 
@@ -202,6 +202,7 @@ class World(Places):
                     self.wake(charge.leaf)
                 return
             evicting, preemptor = charge.evicting, charge.preemptor
+            self._ends(charge)
             self.release(charge)
         else:
             evicting, preemptor = False, None
@@ -235,9 +236,16 @@ class World(Places):
         self._forget_member(old)
         charge = self.charges.get(uid)
         if charge is not None:
+            self._ends(charge)
             self.release(charge)
         else:
             self._drop_pending(uid)
+
+    def _ends(self, charge: Charge) -> None:
+        """It gives quota back; if nobody told it to, preemption starts from a new situation."""
+        tree = charge.leaf.tree
+        if tree is not None and not charge.evicted:
+            tree.loops.clear()
 
     def _forget_member(self, workload: Workload) -> None:
         members = self.by_local_queue[workload.queue]
@@ -250,7 +258,8 @@ class World(Places):
         if charge is not None and charge.assumed:
             self.take_back(charge)
 
-    def _eviction_refused(self, uid: WorkloadUid) -> None:
+    def stays(self, uid: WorkloadUid) -> None:
+        """It is not told to stop any more, and may be chosen again."""
         charge = self.charges.get(uid)
         if charge is not None and charge.evicting:
             charge.evicting, charge.preemptor = False, None

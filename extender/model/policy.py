@@ -29,6 +29,7 @@ class Policy(msgspec.Struct, frozen=True):
     ``victims_hold_room``: nobody starts in room that victims still occupy (ADR 0010). ``hold_for_preemptor``: freed
     quota is kept for the preemptor until it is in (ADR 0011). ``fit_means_all``: a flavor fits only if every resource
     does (ADR 0012). ``fair_fill_back``: a victim returns only if the others stay fair game (ADR 0013).
+    ``loops_end``: nobody is taken if that closes a circle of preemptions (ADR 0018).
     """
 
     fair_sharing: tuple[FairSharingStrategy, ...] = ()
@@ -36,6 +37,7 @@ class Policy(msgspec.Struct, frozen=True):
     hold_for_preemptor: bool = True
     fit_means_all: bool = True
     fair_fill_back: bool = True
+    loops_end: bool = True
 
     @classmethod
     def reference(cls, *, fair_sharing: bool) -> "Policy":
@@ -46,4 +48,5 @@ class Policy(msgspec.Struct, frozen=True):
             hold_for_preemptor=False,
             fit_means_all=False,
             fair_fill_back=False,
+            loops_end=False,
         )

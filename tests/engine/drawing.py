@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from extender.engine.cycle import CycleReport
 from extender.engine.engine import Engine
+from extender.engine.entry import CycleReport
 from extender.engine.hierarchy import Cell, Leaf, Node
 from extender.engine.world import World
 from extender.model.effects import Admit, EngineEffect, Evict

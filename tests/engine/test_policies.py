@@ -351,3 +351,22 @@ def test_effects_say_for_whom_and_why():
         effect.reason,
         "makes room for owner in ClusterQueue a",
     )
+
+
+DISPLACED = """
+K 2
+  a 2 within=lower reclaim=any
+  b 2 reclaim=any
+"""
+
+
+def test_nobody_stops_for_one_that_another_displaced_in_the_same_pass():
+    lab = Lab(DISPLACED, FAIR)
+    lab.runs("low", "a", 1)
+    lab.waits("high", "a", 6, priority=10)
+    lab.waits("middle", "a", 4, priority=5)
+    lab.waits("wide", "b", 5)
+    effects = lab.decide()
+
+    assert [(effect.uid, effect.preemptor) for effect in effects if isinstance(effect, Evict)] == [("low", "high")]
+    assert not any(isinstance(effect, Admit) for effect in effects)

@@ -6,8 +6,8 @@ it preempted ends at once, and the clock is a second later.
 
 import msgspec
 
-from extender.engine.cycle import CycleReport
 from extender.engine.engine import Engine
+from extender.engine.entry import CycleReport
 from extender.model.events import WorkloadGone, WorkloadSeen
 from extender.model.names import ResourceName, WorkloadUid
 from extender.model.policy import DEFAULT_STRATEGIES, Policy

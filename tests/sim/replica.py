@@ -17,6 +17,7 @@ from extender.model.names import PodUid, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.policy import Policy
 from tests.sim.api import GONE, KINDS, SEEN, Api, Refused, Stream, keep_finished
+from tests.sim.holdings import uid_of
 
 KINDS_OF_REFUSAL = {404: "gone", 409: "conflict", 422: "invalid"}
 """What the writer calls a refusal, by its HTTP status."""
@@ -142,15 +143,18 @@ class Replica:
         return sum(len(self.streams[kind].coming) + self.streams[kind].broken for kind in kinds)
 
     def deliver(self, kind: str, *, faults: bool) -> None:
-        """Deliver one change of *kind*: the oldest, or with faults any that overtakes none of its own object."""
+        """Deliver one change of *kind*: the oldest, or with faults any that overtakes none of its own object or group.
+
+        The API server promises more: changes of one kind come in their order.
+        """
         stream = self.streams[kind]
         if not stream.coming:
             return
         place = 0
         if faults and len(stream.coming) > 1 and self.rng.random() < 0.3:
             place = self.rng.randrange(len(stream.coming))
-            key = stream.coming[place][0]
-            place = next(n for n, (other, _) in enumerate(stream.coming) if other == key)
+            line = _line(stream, *stream.coming[place])
+            place = next(n for n, change in enumerate(stream.coming) if _line(stream, *change) == line)
         key, record = stream.coming[place]
         del stream.coming[place]
         again = faults and self.rng.random() < 0.1
@@ -179,7 +183,7 @@ class Replica:
             self.unseen.pop(uid, None)
         outdated = self.outdated.get(uid)
         if outdated and not (isinstance(record, Pod) and record.resource_version == outdated.resource_version):
-            self._forget_conflicts(outdated.workload)
+            del self.outdated[uid]
         before = self.pods().get(uid)
         if record is None and before is not None:
             left = [pod for pod in self.pods().values() if pod.uid != uid]
@@ -235,11 +239,8 @@ class Replica:
         self.tell(f"{self.name} is refused {_short(effect)}: {refusal.status} {refusal}")
         if isinstance(effect, EvictPod):
             self.stays.add(effect.workload)
-        if isinstance(effect, UngatePod):
-            if refusal.status == 409:
-                self._meet_conflict(effect)
-            else:
-                self._forget_conflicts(effect.workload)
+        if isinstance(effect, UngatePod) and refusal.status == 409:
+            self._meet_conflict(effect)
         self.driver.refused(effect, f"{KINDS_OF_REFUSAL[refusal.status]}: {refusal}")
 
     def _meet_conflict(self, effect: UngatePod) -> None:
@@ -251,10 +252,6 @@ class Replica:
         others = [pod for pod in pods.values() if seen.group and pod.group == seen.group and not pod.ended]
         if not any(pod.admission for pod in others):
             self.outdated[effect.uid] = effect
-
-    def _forget_conflicts(self, workload: WorkloadUid) -> None:
-        """What one member has seen changed, or was refused for good, is decided anew for the whole group."""
-        self.outdated = {uid: write for uid, write in self.outdated.items() if write.workload != workload}
 
     def _done(self, effect: Effect) -> None:
         seen = self.pods().get(effect.uid) if isinstance(effect, UngatePod) else None
@@ -294,6 +291,12 @@ def _short(effect: Effect) -> str:
     name = getattr(effect, "name", "")
     version = getattr(effect, "resource_version", "")
     return f"{type(effect).__name__} {name} {version}".strip()
+
+
+def _line(stream: Stream, key: object, record: object | None) -> object:
+    """What a change must not overtake another change of: its object, or its workload."""
+    pod = record or stream.seen.get(key) or next((coming for other, coming in stream.coming if other == key), None)
+    return uid_of(pod) if isinstance(pod, Pod) else key
 
 
 def _shown(key: object, record: object | None) -> str:

@@ -4,10 +4,12 @@ Source: preemption specification, sections 1 to 3.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from extender.engine.hierarchy import Cell, Charge, Leaf
 from extender.engine.ledger import add_all, fits, remove_all
+from extender.engine.loops import Barred
 from extender.model.effects import EvictionReason
 from extender.model.names import FlavorResource, WorkloadUid
 from extender.model.quota import Preemption, PreemptionPolicy
@@ -23,10 +25,11 @@ class Victim(NamedTuple):
 class Question:
     """Whose workloads have to go so that all of ``requests`` fits, where only ``needs`` lack room?
 
-    ``needs`` judges the candidates, ``requests`` the success. ``barred`` are workloads it may not take.
+    ``needs`` judges the candidates, ``requests`` the success. ``barred`` are workloads it may not take,
+    ``closes_a_loop`` says which others it may not (ADR 0018).
     """
 
-    __slots__ = ("barred", "created_ms", "leaf", "needs", "policies", "priority", "requests", "uid")
+    __slots__ = ("barred", "closes_a_loop", "created_ms", "leaf", "needs", "policies", "priority", "requests", "uid")
 
     def __init__(
         self,
@@ -37,7 +40,8 @@ class Question:
         created_ms: int,
         needs: Sequence[Cell],
         requests: Sequence[tuple[Cell, int]],
-        barred: frozenset[WorkloadUid] = frozenset(),
+        barred: AbstractSet[WorkloadUid] = frozenset(),
+        closes_a_loop: Barred | None = None,
     ) -> None:
         self.leaf = leaf
         self.uid = uid
@@ -47,6 +51,12 @@ class Question:
         self.requests = [(cell, amount) for cell, amount in requests if amount > 0]
         self.policies = Preemption() if leaf.spec is None else leaf.spec.preemption
         self.barred = barred
+        self.closes_a_loop = closes_a_loop
+
+    def may_take(self, charge: Charge, reason: EvictionReason) -> bool:
+        """Whether taking *charge* for *reason* closes no loop."""
+        closes = self.closes_a_loop
+        return closes is None or charge.evicted or not closes(charge.leaf.name, charge.workload, reason)
 
     def fits(self, *, borrowing: bool) -> bool:
         """Whether the requests fit now; without *borrowing* only within nominal quota."""

@@ -142,6 +142,8 @@ def _attempt(question: Question, candidates: list[Candidate], *, borrowing: bool
     found: list[Victim] = []
     done = False
     for charge, right, meeting in candidates:
+        if not question.may_take(charge, right.reason):
+            continue
         if meeting is not None:
             if borrowing and right is Right.WITHOUT_BORROWING:
                 continue

@@ -203,20 +203,26 @@ class _Search:
         within = within_quota(self.question.leaf, self.question.needs)
         for target in _Targets(self.question.leaf, candidates):
             if target.leaf is self.question.leaf:
-                if self._take(target.charges.pop(), EvictionReason.IN_CLUSTER_QUEUE):
+                if self._take_next(target, EvictionReason.IN_CLUSTER_QUEUE):
                     return True
             elif within:
-                if self._take(target.charges.pop(), EvictionReason.IN_COHORT_RECLAMATION):
+                if self._take_next(target, EvictionReason.IN_COHORT_RECLAMATION):
                     return True
             elif self._take_fairly(target, strategy):
                 return True
         return False
+
+    def _take_next(self, target: _Target, reason: EvictionReason) -> bool:
+        charge = target.charges.pop()
+        return self.question.may_take(charge, reason) and self._take(charge, reason)
 
     def _take_fairly(self, target: _Target, strategy: FairSharingStrategy) -> bool:
         ours, theirs = self._meet(target.leaf)
         preemptor, before = share(ours)[1], share(theirs)[1]
         while target.charges:
             charge = target.charges.pop()
+            if not self.question.may_take(charge, EvictionReason.IN_COHORT_FAIR_SHARING):
+                continue
             remove_all(charge.usage)
             after = share(theirs)[1]
             add_all(charge.usage)
