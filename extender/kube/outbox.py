@@ -241,11 +241,10 @@ class Outbox:
     def _tells_again(self, effect: RecordEvent, now_s: float) -> bool:
         """Whether the same was told about the same pod a short while ago; if not, it is from now on."""
         said = (effect.uid, effect.reason, effect.message)
-        last_s = self._told.pop(said, None)
-        if last_s is not None and now_s - last_s < TELL_AGAIN_S:
-            self._told[said] = last_s
+        if now_s - self._told.get(said, -TELL_AGAIN_S) < TELL_AGAIN_S:
             return True
+        self._told.pop(said, None)
         self._told[said] = now_s
-        if len(self._told) > TOLD_MAX:
+        while len(self._told) > TOLD_MAX or now_s - next(iter(self._told.values())) >= TELL_AGAIN_S:
             del self._told[next(iter(self._told))]
         return False

@@ -9,6 +9,7 @@ import asyncio
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Final, Protocol
@@ -201,6 +202,7 @@ class Writer:
         self._in_flight = 0
         self._stray_s = -math.inf
         self._statuses: dict[str, bool] = {}
+        self._pods_told: deque[PodUid] = deque()
 
     def __len__(self) -> int:
         """How many writes have not ended."""
@@ -365,9 +367,20 @@ class Writer:
         return meta.uid == effect.uid and (meta.annotations or {}).get(ADMISSION_ANNOTATION) == effect.admission
 
     def _remember(self, effect: SetPodCondition | SetJobCondition) -> None:
-        self._statuses[effect.uid] = effect.status
-        if len(self._statuses) > STATUSES_KNOWN_MAX:
-            del self._statuses[next(iter(self._statuses))]
+        known = self._statuses
+        if isinstance(effect, SetPodCondition) and effect.uid not in known:
+            self._pods_told.append(effect.uid)
+        known[effect.uid] = effect.status
+        for _ in range(
+            min(2, len(self._pods_told) - 1)
+        ):  # two looks for each that comes: those that went never pile up
+            uid = self._pods_told.popleft()
+            if self._has_ended(uid):
+                known.pop(uid, None)
+            else:
+                self._pods_told.append(uid)
+        if len(known) > STATUSES_KNOWN_MAX:
+            del known[next(iter(known))]
 
     def _tell(self, effect: Effect, outcome: Outcome) -> None:
         self.counters.outcomes[outcome.kind] = self.counters.outcomes.get(outcome.kind, 0) + 1

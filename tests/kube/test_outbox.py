@@ -121,6 +121,13 @@ def test_the_same_event_is_told_once_in_five_minutes(box):
     assert effects(take_all(box, 301.0)) == [event("a"), event("a", "other"), event("b"), event("a")]
 
 
+def test_what_may_be_told_again_is_not_remembered(box):
+    for second in range(1000):
+        put(box, event(f"pod-{second}"), now=float(second))
+
+    assert len(box._told) == 300
+
+
 def test_open_acts_are_counted_until_they_end(box):
     put(box, ungate("a"), evict("b"), condition("c"))
     jobs = take_all(box)

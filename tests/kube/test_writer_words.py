@@ -9,7 +9,8 @@ from extender.model.effects import (
     RecordEvent,
     SetQueueStatus,
 )
-from tests.kube.desk import condition, desk_of, stored
+from tests.kube.desk import PODS, condition, desk_of, stored
+from tests.support.objects import pod_json
 
 
 async def test_a_condition_is_ours_alone(api, desk, pod):
@@ -36,6 +37,16 @@ async def test_the_time_of_transition_is_written_when_the_status_changes(api, de
     await desk.does(condition(pod, "admitted", status=True))
 
     assert "lastTransitionTime" in orjson.loads(api.bodies[1])["status"]["conditions"][0]
+
+
+async def test_nothing_is_remembered_of_pods_that_went(api, client):
+    pods = [api.put(PODS, pod_json(f"p{number}")) for number in range(20)]
+    async with desk_of(client, pace=Pace(conditions_per_s=1000, conditions_burst=1000)) as desk:
+        for pod in pods:
+            await desk.does(condition(pod))
+            desk.ended.add(pod["metadata"]["uid"])
+
+        assert len(desk.writer._statuses) <= 2
 
 
 async def test_a_condition_of_another_pod_is_refused(api, desk, pod):
