@@ -1,5 +1,7 @@
 """What ``kubectl cohort`` says about Jobs: why one waits, and what a row of the table of kinds finds in an object."""
 
+import copy
+
 import msgspec
 import orjson
 from rich.text import Text
@@ -11,6 +13,7 @@ from extender.model.errors import UserError
 from extender.model.jobs import ACTIVE_ANNOTATION, EVICTED_ANNOTATION, Job, JobSeen, Kind
 from extender.model.names import ResourceName
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, MANAGED_LABEL, QUEUE_NAME
+from extender.model.trees import add_missing
 
 
 def describe_job(found: Object, pods: list[Object]) -> Text:
@@ -94,7 +97,13 @@ def _pods(pods: list[Object]) -> str:
 
 
 def read_job(kind: Kind, found: Object) -> Job:
-    """*found* as we would read it, as if it named a queue. Raises: UserError, when its row finds nothing of use."""
+    """*found* as we would read it, if it named a queue and our webhook had seen it.
+
+    Raises: UserError, when its row finds nothing of use.
+    """
+    found = copy.deepcopy(found)
+    for one in kind.additions:
+        add_missing(found, one.path, key=one.key, item=one.item)
     metadata = {**(found.get("metadata") or {}), "uid": "u", "resourceVersion": "1", "labels": {QUEUE_NAME: "check"}}
     item = codec(kind).item(orjson.dumps({**found, "metadata": metadata}))
     if not isinstance(item.fact, JobSeen) or not item.fact.job.pods:

@@ -1,18 +1,22 @@
 """The table of kinds: which objects with a suspend field can be queued, as rows of data.
 
-A row says where things are, in paths with dots (``spec.suspend``). The shipped rows are written in the same words as
-those that users add under ``jobs.kinds`` of the configuration file. Kinds that are not named there are not looked at,
-but for batch/v1 Job.
+A row says where things are, in paths with dots (``spec.suspend``, in a list ``spec.parts[name=main].count``). The
+shipped rows are written in the same words as those that users add under ``jobs.kinds`` of the configuration file.
+Kinds that are not named there are not looked at, but for batch/v1 Job.
 """
 
 import re
+from typing import Any
 
 import msgspec
 
 from extender.model.errors import UserError
-from extender.model.jobs import Kind, Path, PodSetRule
+from extender.model.jobs import Addition, Kind, PodSetRule
+from extender.model.trees import Path
 
-_PATH = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,15}")
+_STEP = r"[A-Za-z0-9_-]+(?:\[[A-Za-z0-9_-]+=[A-Za-z0-9_./-]+\])?"
+_PATH = re.compile(rf"{_STEP}(?:\.{_STEP}){{0,15}}")
+_PARTS = re.compile(r"\[[^\]]*\]|[A-Za-z0-9_-]+")
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9]{1,63}")
 
@@ -25,13 +29,24 @@ class PodSetRow(_Row, frozen=True):
     """Where one pod set is, or with ``each`` a list or map of them.
 
     ``count`` is multiplied: each entry is a path, or several of which the least counts. A path that leads to nothing
-    counts 1.
+    counts 1. ``requests``: where the resources of one pod are, if the object has only a patch of its template;
+    ``required``: what must be set then, since the object that has the rest of it is not read.
     """
 
     template: str
     count: tuple[str | tuple[str, ...], ...] = ()
     each: str = ""
     name: str = ""
+    requests: str = ""
+    required: tuple[str, ...] = ()
+
+
+class AdditionRow(_Row, frozen=True):
+    """An element of the list at ``path`` that the webhook adds, unless one with the same ``key`` is there."""
+
+    path: str
+    key: str
+    item: dict[str, Any]
 
 
 class FinishedRow(_Row, frozen=True):
@@ -43,7 +58,10 @@ class FinishedRow(_Row, frozen=True):
 
 
 class KindRow(_Row, frozen=True):
-    """One kind, as the configuration file has it."""
+    """One kind, as the configuration file has it.
+
+    ``through`` are shipped kinds that stand between it and its pods: they are watched with it.
+    """
 
     group: str
     version: str
@@ -54,6 +72,8 @@ class KindRow(_Row, frozen=True):
     active: tuple[str, ...] = ()
     finished: FinishedRow = FinishedRow()
     priority_class: str = ""
+    additions: tuple[AdditionRow, ...] = ()
+    through: tuple[str, ...] = ()
 
 
 JOB = KindRow(
@@ -100,6 +120,7 @@ RAY_JOB = KindRow(
     plural="rayjobs",
     pod_sets=_ray("spec.rayClusterSpec"),
     finished=FinishedRow(path="status.jobDeploymentStatus", values=("Complete", "Failed")),
+    through=("RayCluster",),
 )
 PYTORCH_JOB = KindRow(
     group="kubeflow.org",
@@ -121,7 +142,32 @@ MPI_JOB = KindRow(
     finished=FinishedRow(conditions=("Succeeded", "Failed")),
     priority_class="spec.runPolicy.schedulingPolicy.priorityClass",
 )
-SHIPPED = {row.kind: row for row in (JOB, JOB_SET, RAY_CLUSTER, RAY_JOB, PYTORCH_JOB, MPI_JOB)}
+TRAIN_JOB_MANAGER = "cohort-extender.io/manager"
+_TRAIN_JOB_PATCH = {
+    "manager": TRAIN_JOB_MANAGER,
+    "trainingRuntimeSpec": {
+        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": {}}}}}]}}
+    },
+}
+TRAIN_JOB = KindRow(
+    group="trainer.kubeflow.org",
+    version="v1alpha1",
+    kind="TrainJob",
+    plural="trainjobs",
+    pod_sets=(
+        PodSetRow(
+            template=f"spec.runtimePatches[manager={TRAIN_JOB_MANAGER}].trainingRuntimeSpec.template"
+            ".spec.replicatedJobs[name=node].template.spec.template",
+            count=("spec.trainer.numNodes",),
+            requests="spec.trainer.resourcesPerNode",
+            required=("spec.trainer.numNodes", "spec.trainer.resourcesPerNode"),
+        ),
+    ),
+    finished=FinishedRow(conditions=("Complete", "Failed")),
+    additions=(AdditionRow(path="spec.runtimePatches", key="manager", item=_TRAIN_JOB_PATCH),),
+    through=("JobSet",),
+)
+SHIPPED = {row.kind: row for row in (JOB, JOB_SET, RAY_CLUSTER, RAY_JOB, PYTORCH_JOB, MPI_JOB, TRAIN_JOB)}
 """The rows that need no writing: name the kind in the configuration file."""
 
 
@@ -146,11 +192,14 @@ def kind_of(row: KindRow) -> Kind:
         finished_path=_path(row.finished.path, "finished.path") if row.finished.path else (),
         finished_values=row.finished.values,
         priority_class=_path(row.priority_class, "priorityClass") if row.priority_class else (),
+        additions=tuple(Addition(_path(one.path, "additions.path"), one.key, one.item) for one in row.additions),
     )
 
 
 def kinds_of(names: tuple[str, ...], rows: tuple[KindRow, ...]) -> tuple[Kind, ...]:
     """batch/v1 Job, the shipped kinds of these *names*, and those of *rows*. Raises: UserError."""
+    between = [name for row in (*map(SHIPPED.get, names), *rows) if row is not None for name in row.through]
+    names = (*names, *(name for name in between if name not in names))
     unknown = [name for name in names if name not in SHIPPED]
     if unknown:
         raise UserError(f"integrations: {unknown[0][:63]!r} is unknown; write {', '.join(sorted(SHIPPED))}, or a row")
@@ -177,10 +226,12 @@ def _rule(row: PodSetRow, where: str) -> PodSetRule:
         ),
         each=_path(row.each, f"{where}.each") if row.each else (),
         name=_path(row.name, f"{where}.name") if row.name else (),
+        requests=_path(row.requests, f"{where}.requests") if row.requests else (),
+        required=tuple(_path(one, f"{where}.required") for one in row.required),
     )
 
 
 def _path(text: str, where: str) -> Path:
     if not _PATH.fullmatch(text):
         raise UserError(f"{where}: {text[:63]!r} is not a path; write field names with dots, for example spec.suspend")
-    return tuple(text.split("."))
+    return tuple(_PARTS.findall(text))

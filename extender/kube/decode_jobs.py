@@ -30,7 +30,6 @@ from extender.model.jobs import (
     JobPods,
     JobSeen,
     Kind,
-    Path,
     PodPriorityClassGone,
     PodPriorityClassSeen,
     PodSetRule,
@@ -45,6 +44,7 @@ from extender.model.pods import (
     Owner,
 )
 from extender.model.quota import Requirement, Toleration
+from extender.model.trees import Path, at, located
 from extender.model.workload import Requests
 
 Tree = dict[str, Any]
@@ -196,6 +196,11 @@ def _ranges(text: str) -> Iterator[tuple[int, int]]:
 def _pod_sets(kind: Kind, tree: Tree, problems: list[str]) -> tuple[tuple[JobPods, ...], str]:
     """The pod sets, and the first PriorityClass that a template names."""
     found, pod_class = [], ""
+    missing = [".".join(path) for rule in kind.pod_sets for path in rule.required if at(tree, path) is None]
+    if missing:
+        problems.append(
+            f"{missing[0]}: is missing; what it stands for is in another object, which a queue does not read"
+        )
     for name, path, count, template in _templates(kind, tree):
         spec = template.get("spec")
         if not isinstance(spec, dict):
@@ -219,15 +224,22 @@ def _templates(kind: Kind, tree: Tree) -> Iterator[tuple[str, Path, int, Tree]]:
     """Name, path, count and template of each pod set."""
     for rule in kind.pod_sets:
         if not rule.each:
-            single = at(tree, rule.template)
+            path, single = located(tree, rule.template)
             if isinstance(single, dict):
-                yield _set_name(rule, len(kind.pod_sets)), rule.template, _product(tree, rule), single
+                whole = _with_resources(single, at(tree, rule.requests)) if rule.requests else single
+                yield _set_name(rule, len(kind.pod_sets)), path, _product(tree, rule), whole
             continue
         for key, element in _elements(at(tree, rule.each)):
             template = at(element, rule.template)
             if isinstance(template, dict):
                 name = _text(at(element, rule.name)) if rule.name else key.lower()
                 yield name or key, (*rule.each, key, *rule.template), _product(element, rule), template
+
+
+def _with_resources(template: Tree, resources: object) -> Tree:
+    """*template* with one container that asks for *resources*: it has none of its own."""
+    spec = template.get("spec")
+    return {**template, "spec": {**(spec if isinstance(spec, dict) else {}), "containers": [{"resources": resources}]}}
 
 
 def _set_name(rule: PodSetRule, rules_count: int) -> str:
@@ -322,15 +334,6 @@ def _owner(meta: MetaWire) -> Owner | None:
         if owner.controller:
             return Owner(sys.intern(owner.kind), owner.name, owner.uid)
     return None
-
-
-def at(tree: object, path: Path) -> object:
-    """What stands at *path*, None if nothing does."""
-    for part in path:
-        if not isinstance(tree, dict):
-            return None
-        tree = tree.get(part)
-    return tree
 
 
 def _annotations(template: Tree) -> dict[str, str]:

@@ -15,7 +15,6 @@ from extender.model.jobs import (
     GrowJob,
     JobAct,
     JobRef,
-    Path,
     ReleaseJob,
     ResetStart,
     SetJobCondition,
@@ -26,6 +25,7 @@ from extender.model.jobs import (
 )
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, MANAGED_LABEL
 from extender.model.quota import Toleration
+from extender.model.trees import Path
 
 Operation = dict[str, Any]
 _ANNOTATIONS = "/metadata/annotations"

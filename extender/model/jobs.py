@@ -4,11 +4,14 @@ A kind is data (``Kind``): where an object says that it is suspended, where its 
 where it says that it is over. batch/v1 Job is one row of that table, and the richest.
 """
 
+from typing import Any
+
 import msgspec
 
 from extender.model.names import LocalQueueName, Namespace, PodUid, WorkloadUid
 from extender.model.pods import Owner
 from extender.model.quota import Labels, Requirement, Toleration
+from extender.model.trees import Path
 from extender.model.workload import Requests
 
 UNIT_ANNOTATION = "cohort-extender.io/unit"
@@ -31,22 +34,30 @@ JOB_PREFIX = "job:"
 GROWTH_PREFIX = "growth:"
 """How the workload UID of what a running Job wants beyond its admission begins."""
 
-Path = tuple[str, ...]
-"""Field names from the object inwards; a number is a place in a list."""
-
 
 class PodSetRule(msgspec.Struct, frozen=True):
     """Where pod sets are.
 
     ``each``: a list or map with one pod set an element, empty if there is one only. ``name`` (of a list's element),
     ``template`` and ``count`` are within the element. ``count`` is a product of factors, each the least of the paths
-    that exist, 1 if none does.
+    that exist, 1 if none does. ``requests``: where one pod's resources are, if the template has no containers.
+    ``required`` must lead to something, or the object is not to be judged by itself.
     """
 
     template: Path
     count: tuple[tuple[Path, ...], ...] = ()
     each: Path = ()
     name: Path = ()
+    requests: Path = ()
+    required: tuple[Path, ...] = ()
+
+
+class Addition(msgspec.Struct, frozen=True):
+    """An element of the list at ``path`` that a queued object has to have, unless one of its ``key`` is there."""
+
+    path: Path
+    key: str
+    item: dict[str, Any]
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -67,6 +78,7 @@ class Kind(msgspec.Struct, frozen=True):
     finished_path: Path = ()
     finished_values: tuple[str, ...] = ()
     priority_class: Path = ()
+    additions: tuple[Addition, ...] = ()
 
     @property
     def name(self) -> str:

@@ -17,10 +17,10 @@ from extender.model.jobs import (
     UNIT_ANNOTATION,
     UNIT_JOB,
     Kind,
-    Path,
     PodSetRule,
 )
 from extender.model.pods import ADMISSION_ANNOTATION, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
+from extender.model.trees import Path, add_missing, at, located
 from extender.serve.http import Reply, refuse
 from extender.serve.marks import escape
 from extender.serve.review import Operation, Outcome, write_review
@@ -75,15 +75,28 @@ class JobWebhook:
         metadata = _map(found, "metadata")
         if _is_controlled(metadata) or (kind.is_batch_job and _is_managed_by_others(found)):
             return Outcome()
-        templates = list(_templates(kind, found))
         queue = _word(metadata, QUEUE_NAME)
+        added = _added(kind, found)
+        templates = list(_templates(kind, found))
         below = any(_word(_map(template, "metadata"), QUEUE_NAME) for _, template in templates)
         if not queue and (below or not self._queues.has_default_queue(namespace)):
             return Outcome()
-        operations = [*_own(metadata, queue), *_suspended(kind.suspend, found)]
+        operations = [*_own(metadata, queue), *_suspended(kind.suspend, found), *added]
         for path, template in templates:
             operations += _marked("".join(f"/{escape(part)}" for part in path), template)
         return Outcome(patch=tuple(operations), warnings=_warnings(metadata, below=below))
+
+
+def _added(kind: Kind, found: Tree) -> list[Operation]:
+    """The elements of lists that are missing; *found* has them afterwards."""
+    operations: list[Operation] = []
+    for one in kind.additions:
+        there = add_missing(found, one.path, key=one.key, item=one.item)
+        if there is not None:
+            where = "".join(f"/{escape(part)}" for part in one.path)
+            value = one.item if there else [one.item]
+            operations.append({"op": "add", "path": f"{where}/-" if there else where, "value": value})
+    return operations
 
 
 def _own(metadata: Tree, queue: str) -> list[Operation]:
@@ -153,22 +166,16 @@ def _templates(kind: Kind, found: Tree) -> list[tuple[Path, Tree]]:
 
 def _templates_of(rule: PodSetRule, found: Tree) -> list[tuple[Path, Tree]]:
     if not rule.each:
-        template = _at(found, rule.template)
-        return [(rule.template, template)] if isinstance(template, dict) else []
-    elements = _at(found, rule.each)
+        path, template = located(found, rule.template)
+        return [(path, template)] if isinstance(template, dict) else []
+    elements = at(found, rule.each)
     keyed: list[tuple[str, object]] = []
     if isinstance(elements, list):
         keyed = [(str(index), one) for index, one in enumerate(elements)]
     elif isinstance(elements, dict):
         keyed = list(elements.items())
-    inner = [(key, _at(one, rule.template)) for key, one in keyed]
+    inner = [(key, at(one, rule.template)) for key, one in keyed]
     return [((*rule.each, key, *rule.template), one) for key, one in inner if isinstance(one, dict)]
-
-
-def _at(tree: object, path: Path) -> object:
-    for part in path:
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
 
 
 def _is_controlled(metadata: Tree) -> bool:

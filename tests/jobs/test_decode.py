@@ -1,15 +1,18 @@
 """Jobs as the API server sends them become records, and effects about them requests."""
 
+from typing import Any
+
 import orjson
 import pytest
 
-from extender.jobs.kinds import KindRow, PodSetRow, kind_of, kinds_of
+from extender.jobs.kinds import TRAIN_JOB, TRAIN_JOB_MANAGER, KindRow, PodSetRow, kind_of, kinds_of
 from extender.kube.decode_jobs import codec
 from extender.kube.writes_jobs import job_patch
 from extender.model.errors import UserError
-from extender.model.jobs import JobSeen
+from extender.model.jobs import Job, JobSeen
 from tests.jobs.build import GPU, JOB, JOB_SET, PYTORCH_JOB, Play, job, job_json
 
+TRAIN = kind_of(TRAIN_JOB)
 QUEUED = {"kueue.x-k8s.io/queue-name": "lab"}
 
 
@@ -75,6 +78,35 @@ def test_a_map_of_templates_gives_a_pod_set_each():
     assert [(pods.name, pods.count) for pods in fact.job.pods] == [("master", 1), ("worker", 3)]
     assert fact.job.pods[1].path == ("spec", "pytorchReplicaSpecs", "Worker", "template")
     assert not fact.job.suspend_parent
+
+
+def train_job(**trainer: Any) -> Job:
+    patch = {"metadata": {"labels": {}}, "spec": {"nodeSelector": {"zone": "a"}}}
+    jobs = [{"name": "other"}, {"name": "node", "template": {"spec": {"template": patch}}}]
+    patches = [{"manager": "x"}, {"manager": TRAIN_JOB_MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}}]
+    patches[1]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"] = jobs
+    spec = {"suspend": True, "trainer": trainer, "runtimePatches": patches}
+    return item(TRAIN, {"metadata": {"name": "t", "uid": "u", "labels": QUEUED}, "spec": spec}).fact.job
+
+
+def test_a_patch_of_a_template_is_a_pod_set_with_resources_from_elsewhere():
+    (pods,) = train_job(numNodes=4, resourcesPerNode={"requests": {"cpu": "2"}}).pods
+
+    assert (pods.count, pods.requests, pods.node_selector) == (4, (("cpu", 2000),), (("zone", "a"),))
+    assert pods.path[:3] == ("spec", "runtimePatches", "1")
+    assert pods.path[5:9] == ("spec", "replicatedJobs", "1", "template")
+
+
+def test_what_is_only_in_a_runtime_is_not_guessed():
+    problem = train_job(resourcesPerNode={"requests": {"cpu": "2"}}).problem
+
+    assert problem.startswith("spec.trainer.numNodes: is missing")
+
+
+def test_what_stands_between_a_kind_and_its_pods_is_watched_with_it():
+    assert [kind.kind for kind in kinds_of(("TrainJob", "RayJob"), ())] == [
+        *("Job", "TrainJob", "RayJob", "JobSet", "RayCluster")
+    ]
 
 
 @pytest.mark.parametrize("spec", [{}, {"replicatedJobs": None}, {"replicatedJobs": [1]}, {"replicatedJobs": "x"}])

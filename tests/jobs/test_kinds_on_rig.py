@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.jobs.kinds import SHIPPED, KindRow, PodSetRow
+from extender.jobs.kinds import SHIPPED, KindRow, PodSetRow, kind_of
+from extender.model.trees import at
 from tests.e2e.installation import MANIFESTS, ROOT
 from tests.jobs.lab import ADMISSION, EVICTED, MANAGED, Lab, a_while, annotation, as_json, is_running
 from tests.rig import ApiError, NodePool
@@ -48,30 +49,25 @@ OPENED = {
     },
     "pools": (NodePool("plain", 4, {"color": "blue"}, capacity={"cpu": 16, "pods": 100}),),
 }
-WANT = {"JobSet": 3, "RayCluster": 3, "RayJob": 3, "PyTorchJob": 3, "MPIJob": 3}
-
-
-def at(tree: Any, path: str) -> Any:
-    """What stands at a path with dots."""
-    for part in path.split("."):
-        tree = (tree or {}).get(part)
-    return tree
+WANT = {"JobSet": 3, "RayCluster": 3, "RayJob": 3, "PyTorchJob": 3, "MPIJob": 3, "TrainJob": 3}
 
 
 def templates(row: KindRow, found: dict[str, Any]) -> list[tuple[dict[str, Any], int]]:
-    """The pod templates of an object, and how many pods of each."""
+    """The pod templates of an object, and how many pods of each. Of a patch it is what the runtime makes of it."""
     result = []
-    for rule in row.pod_sets:
+    for rule in kind_of(row).pod_sets:
         elements = [found]
         if rule.each:
             inner = at(found, rule.each)
             elements = list(inner.values()) if isinstance(inner, dict) else inner
         for element in elements:
             count = 1
-            for factor in rule.count:
-                paths = (factor,) if isinstance(factor, str) else factor
+            for paths in rule.count:
                 count *= min([value for path in paths if (value := at(element, path)) is not None], default=1)
-            result.append((at(element, rule.template), count))
+            template = copy.deepcopy(at(element, rule.template))
+            if rule.requests:
+                template["spec"]["containers"] = [{"name": "n", "image": "b", "resources": at(found, rule.requests)}]
+            result.append((template, count))
     return result
 
 
@@ -97,7 +93,7 @@ class Controller:
 
     def suspended(self, found: dict[str, Any]) -> bool:
         """Whether the object says that it is suspended."""
-        return at(found, self.row.suspend) is True
+        return at(found, kind_of(self.row).suspend) is True
 
     async def make_pods(self, owner: dict[str, Any] | None = None) -> None:
         """One pod for each place of each template."""

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.jobs.kinds import kinds_of
 from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION
 from extender.model.pods import ADMISSION_ANNOTATION, GATE, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
 from extender.serve import parents
@@ -132,6 +133,22 @@ def test_another_kind_is_held_by_its_row(webhook: JobWebhook):
     assert held["spec"]["runPolicy"] == {"suspend": True}
     assert template["metadata"]["annotations"] == {UNIT_ANNOTATION: "job"}
     assert template["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", MARKER_RESOURCE: "1"}
+
+
+@pytest.mark.parametrize("patches", [None, [], [{"manager": "someone"}]])
+def test_a_kind_whose_template_is_elsewhere_gets_a_patch_of_it(patches: list[dict[str, Any]] | None):
+    webhook = JobWebhook(FakeQueues(), kinds_of(("TrainJob",), ()))
+    spec = {"trainer": {"numNodes": 2}} | ({} if patches is None else {"runtimePatches": patches})
+    found = {"metadata": {"labels": {QUEUE_NAME: "a"}}, "spec": spec}
+    held = patched(found, webhook.mutate(review(found, kind="TrainJob", group="trainer.kubeflow.org")).body)
+    again = response(webhook.mutate(review(held, kind="TrainJob", group="trainer.kubeflow.org")).body)
+
+    *others, ours = held["spec"]["runtimePatches"]
+    (node,) = ours["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert others == (patches or [])
+    assert node["template"]["spec"]["template"]["metadata"]["annotations"] == {UNIT_ANNOTATION: "job"}
+    assert held["spec"]["suspend"] is True
+    assert "patch" not in again
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request": {"uid": 1}}', b"\xff"])
