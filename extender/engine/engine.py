@@ -237,7 +237,7 @@ class Engine:
         charge = victim.charge
         if self.policy.loops_end:
             taken = kind_of(charge.leaf.name, charge.workload)
-            tree.loops.note(entry.kind, taken, victim.reason, population=self._world.population(tree))
+            tree.loops.note(entry.kind, taken, victim.reason, population=partial(self._world.population, tree))
         if log.take_back(charge.workload.uid):
             self._world.take_back(charge)
             return

@@ -9,7 +9,7 @@ taken by finitely many others, so preemption ends. The graph is forgotten when s
 cause: an admitted workload ends by itself, more workloads come than were there, quota is edited. Follows: ADR 0018.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from extender.model.effects import EvictionReason
 from extender.model.workload import PodSet, Workload
@@ -69,21 +69,21 @@ class Loops:
         made.edges, made.population = self.edges, self.population
         return made
 
-    def note(self, taker: Kind, victim: Kind, reason: EvictionReason, *, population: int) -> None:
-        """*taker* took *victim* in a tree of *population* workloads. Older ones that take newer ones come to an end."""
+    def note(self, taker: Kind, victim: Kind, reason: EvictionReason, *, population: Callable[[], int]) -> None:
+        """*taker* took *victim*; *population* counts the tree. Within a kind the older take the newer, which ends."""
         if taker == victim:
             return
         if self.edges >= EDGES_MAX:
             self.clear()
         if not self.takers:
-            self.population = population
+            self.population = population()
         takers = self.takers.setdefault(victim, {})
         self.edges += taker not in takers
         takers[taker] = max(takers.get(taker, 0), _RIGHTS[reason])
 
     def barred(self, preemptor: Kind) -> Barred | None:
         """Whom *preemptor* may not take; None if nobody ever took one of its kind. Cost: O(edges), once per search."""
-        if preemptor not in self.takers:
+        if not self.takers or preemptor not in self.takers:
             return None
         return Barred([self._reach(preemptor, right) for right in range(max(_RIGHTS.values()) + 1)])
 

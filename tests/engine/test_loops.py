@@ -93,7 +93,7 @@ A, B, C, D = (kind_of(name, workload(name, name)) for name in "abcd")
 def graph(*edges: tuple[Kind, Kind, EvictionReason]) -> Loops:
     made = Loops()
     for taker, victim, reason in edges:
-        made.note(taker, victim, reason, population=4)
+        made.note(taker, victim, reason, population=lambda: 4)
     return made
 
 
@@ -133,7 +133,7 @@ def test_the_graph_is_bounded(monkeypatch):
 
     assert found.edges == 2
 
-    found.note(A, D, FAIRLY, population=4)
+    found.note(A, D, FAIRLY, population=lambda: 4)
 
     assert list(found.all()) == [(D, A, 0)]
 
