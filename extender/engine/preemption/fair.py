@@ -8,6 +8,7 @@ smaller name is first.
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
+from typing import TypeVar
 
 from extender.engine.hierarchy import Charge, ChargeKey, CohortNode, Leaf, Node
 from extender.engine.ledger import add_all, remove_all, within_quota
@@ -19,6 +20,8 @@ from extender.model.quota import PreemptionPolicy
 
 TargetKey = tuple[bool, float, bool, bool, ChargeKey]
 BranchKey = tuple[bool, float, str]
+K = TypeVar("K", TargetKey, BranchKey)
+V = TypeVar("V")
 
 
 def passes(strategy: FairSharingStrategy, preemptor: Share, before: Share, after: Share) -> bool:
@@ -47,6 +50,19 @@ class _Branch:
         self.node = node
         self.targets: list[tuple[TargetKey, _Target]] = []
         self.branches: list[tuple[BranchKey, _Branch]] = []
+
+
+def _top(heap: list[tuple[K, V]], key_of: Callable[[V], K | None]) -> tuple[K, V] | None:
+    """The first entry of *heap* by its key as it is now: keys only grow while victims are released; None is out."""
+    while heap:
+        key = key_of(heap[0][1])
+        if key is None:
+            heappop(heap)
+        elif key != heap[0][0]:
+            heapreplace(heap, (key, heap[0][1]))
+        else:
+            return heap[0]
+    return None
 
 
 class _Targets:
@@ -94,8 +110,8 @@ class _Targets:
 
     def _next(self, branch: _Branch) -> _Target | None:
         """The target below *branch*; None after an exhausted branch was cut off, or if nothing is left."""
-        target = self._top_target(branch)
-        child = self._top_branch(branch)
+        target = _top(branch.targets, self._target_key)
+        child = _top(branch.branches, self._branch_key)
         if child is None:
             return None if target is None else target[1]
         if target is not None and target[0][:2] < child[0][:2]:
@@ -104,30 +120,6 @@ class _Targets:
         if found is None and not child[1].targets and not child[1].branches:
             heappop(branch.branches)
         return found
-
-    def _top_target(self, branch: _Branch) -> tuple[TargetKey, _Target] | None:
-        heap = branch.targets
-        while heap:
-            key = self._target_key(heap[0][1])
-            if key is None:
-                heappop(heap)
-            elif key != heap[0][0]:
-                heapreplace(heap, (key, heap[0][1]))
-            else:
-                return heap[0]
-        return None
-
-    def _top_branch(self, branch: _Branch) -> tuple[BranchKey, _Branch] | None:
-        heap = branch.branches
-        while heap:
-            key = self._branch_key(heap[0][1])
-            if key is None:
-                heappop(heap)
-            elif key != heap[0][0]:
-                heapreplace(heap, (key, heap[0][1]))
-            else:
-                return heap[0]
-        return None
 
     def _target_key(self, target: _Target) -> TargetKey | None:
         """Its place among siblings; None when it is out: without candidates, or not borrowing and not our own."""
