@@ -14,12 +14,13 @@ from rich.text import Text
 
 from extender.cli.ask import Object
 from extender.cli.jobs import describe_kind, read_job
+from extender.jobs.kinds import SHIPPED, kinds_of
 from extender.kube.decode_quota import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, PRIORITY_CLASSES
 from extender.kube.reflector import Codec
 from extender.kube.resources import KUEUE_GROUP, KUEUE_VERSIONS
 from extender.model.errors import UserError
 from extender.model.jobs import Kind
-from extender.settings import Settings, read_settings
+from extender.settings import read_settings
 
 _QUOTA: Final[dict[str, Codec]] = {
     "ClusterQueue": CLUSTER_QUEUES,
@@ -34,11 +35,11 @@ _QUANTITIES: Final = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight"
 def check(configuration: str, path: str) -> tuple[Text, bool]:
     """What is found in each object of the file at *path*, and whether all of them are right.
 
-    *configuration*: a file with rows for more kinds. Raises: UserError, when the file is not to be read, or its only
-    object is of no kind that is known.
+    *configuration*: a file that names kinds and has rows for more; without one, all shipped kinds are known. Raises:
+    UserError, when the file is not to be read, or its only object is of no kind that is known.
     """
-    settings = read_settings(configuration) if configuration else Settings()
-    kinds = {(kind.api_version, kind.kind): kind for kind in settings.kinds()}
+    chosen = read_settings(configuration).kinds() if configuration else kinds_of(tuple(SHIPPED), ())
+    kinds = {(kind.api_version, kind.kind): kind for kind in chosen}
     objects = _objects(path)
     words, good = Text(), True
     for found in objects:

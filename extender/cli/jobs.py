@@ -21,7 +21,14 @@ def describe_job(found: Object, pods: list[Object]) -> Text:
     metadata = found["metadata"]
     words = Text(f"{metadata['namespace']}/{metadata['name']}", style="bold")
     words.append(f"  queue {queue_of(metadata) or 'none'}\n")
-    describe_state(words, found)
+    template = ((found.get("spec") or {}).get("template") or {}).get("metadata") or {}
+    if queue_of(template) and not queue_of(metadata):
+        words.append(
+            f"its pods are queued one by one, by queue {queue_of(template)} of their template: "
+            "kubectl cohort explain pod says why one waits"
+        )
+    else:
+        describe_state(words, found)
     words.append(f"\n{_pods(pods)}")
     return words
 

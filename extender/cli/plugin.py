@@ -40,14 +40,14 @@ def tree(kubeconfig: Kubeconfig = "", context: Context = "") -> None:
 def pod(name: str, namespace: NamespaceOption = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Say why a pod waits, or what it was given."""
 
-    async def get(client: ApiClient) -> tuple[Object, Object | None]:
+    async def get(client: ApiClient) -> pods.Found:
         return await pods.find(client, name, namespace or client.namespace)
 
     try:
-        found, unit = ask(get, kubeconfig=kubeconfig, context=context)
+        found = ask(get, kubeconfig=kubeconfig, context=context)
     except ExtenderError as error:
         raise fail(error) from error
-    console().print(pods.describe(found, unit), soft_wrap=True)
+    console().print(pods.describe(found), soft_wrap=True)
 
 
 @explain.command()
@@ -74,8 +74,7 @@ def check(
     object_file: Annotated[str, typer.Option("--object", help="YAML of quota objects, or of an object of a kind.")],
     configuration: Annotated[str, typer.Option("-f", "--file", help="Configuration file with rows of kinds.")] = "",
 ) -> None:
-    """Say what is wrong with quota objects, or what a row of the table of kinds finds in an object, before either is
-    applied."""
+    """Say what is wrong with quota objects in a file, or what is found in a Job or its like, before it is applied."""
     try:
         words, good = check_file(configuration, object_file)
     except ExtenderError as error:

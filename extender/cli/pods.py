@@ -8,15 +8,17 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from extender.cli.ask import Object, fetch
+from extender.cli.ask import Object, fetch, items
 from extender.cli.jobs import admission_in, describe_state, queue_of
 from extender.jobs.kinds import SHIPPED
 from extender.kube.client import ApiClient
+from extender.kube.resources import KUEUE_GROUP, kueue_version
 from extender.model.amounts import format_amount
 from extender.model.errors import UserError
 from extender.model.jobs import UNIT_ANNOTATION, UNIT_JOB
 from extender.model.names import ResourceName
 from extender.model.pods import ADMISSION_ANNOTATION, ADMITTED_CONDITION, GATE
+from extender.model.reasons import ReasonCode
 
 OWNERS_MAX: Final = 5
 _PATHS: Final = {
@@ -25,13 +27,40 @@ _PATHS: Final = {
 }
 
 
-async def find(client: ApiClient, name: str, namespace: str) -> tuple[Object, Object | None]:
-    """The pod, and the object that is queued for it if it is part of one. Raises: ExtenderError."""
+class Found(msgspec.Struct, frozen=True):
+    """A pod; the object that is queued for it if it is part of one; the LocalQueues it could name, if it names none of
+    them."""
+
+    pod: Object
+    unit: Object | None = None
+    queues: tuple[str, ...] = ()
+
+
+async def find(client: ApiClient, name: str, namespace: str) -> Found:
+    """The pod of that name and what belongs to it. Raises: ExtenderError."""
     absent = f"no pod {name} in namespace {namespace}; is it another one? Name it with -n"
     pod = await fetch(client, f"/api/v1/namespaces/{namespace}/pods/{name}", absent=absent)
     annotations = pod["metadata"].get("annotations") or {}
-    unit = await _unit(client, pod) if annotations.get(UNIT_ANNOTATION) == UNIT_JOB else None
-    return pod, unit
+    if annotations.get(UNIT_ANNOTATION) == UNIT_JOB:
+        return Found(pod, unit=await _unit(client, pod))
+    lost = any(one.get("reason") == ReasonCode.QUEUE_NOT_FOUND for one in _waits(pod))
+    return Found(pod, queues=await _queues(client, namespace) if lost else ())
+
+
+async def _queues(client: ApiClient, namespace: str) -> tuple[str, ...]:
+    """The LocalQueues of *namespace*; none, if they may not be read."""
+    path = f"/apis/{KUEUE_GROUP}/{await kueue_version(client)}/namespaces/{namespace}/localqueues"
+    try:
+        found = items(await fetch(client, path, absent=""))
+    except UserError:
+        return ()
+    return tuple(sorted(one["metadata"]["name"] for one in found))
+
+
+def _waits(pod: Object) -> list[Object]:
+    """The conditions of *pod* that say why it waits: one, or none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return [one for one in conditions if one["type"] == ADMITTED_CONDITION and one["status"] == "False"]
 
 
 async def _unit(client: ApiClient, pod: Object) -> Object | None:
@@ -53,29 +82,29 @@ async def _unit(client: ApiClient, pod: Object) -> Object | None:
     return None
 
 
-def describe(pod: Object, unit: Object | None = None) -> Text:
-    """One paragraph about a pod; *unit* is the queued object that it is part of."""
-    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+def describe(found: Found) -> Text:
+    """One paragraph about a pod."""
+    pod = found.pod
+    metadata, spec = pod["metadata"], pod["spec"]
     annotations = metadata.get("annotations") or {}
     words = Text(f"{metadata['namespace']}/{metadata['name']}", style="bold")
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     if annotations.get(UNIT_ANNOTATION) == UNIT_JOB:
-        _of_a_unit(words, pod, unit)
+        _of_a_unit(words, pod, found.unit)
     else:
         words.append(f"  queue {queue_of(metadata) or 'none'}\n")
-        _by_itself(words, annotations, status, gated=GATE in gates)
+        _by_itself(words, pod, gated=GATE in gates)
+    if found.queues:
+        words.append(f"\nLocalQueues of this namespace: {', '.join(found.queues)}")
     others = [gate for gate in gates if gate != GATE]
     if others:
         words.append(f"\nother gates: {', '.join(others)}", style="yellow")
     return words
 
 
-def _by_itself(words: Text, annotations: dict[str, str], status: Object, *, gated: bool) -> None:
-    reasons = [
-        f"{condition.get('reason')}: {condition.get('message')}"
-        for condition in status.get("conditions") or ()
-        if condition["type"] == ADMITTED_CONDITION and condition["status"] == "False"
-    ]
+def _by_itself(words: Text, pod: Object, *, gated: bool) -> None:
+    annotations = pod["metadata"].get("annotations") or {}
+    reasons = [f"{condition.get('reason')}: {condition.get('message')}" for condition in _waits(pod)]
     if ADMISSION_ANNOTATION in annotations:
         words.append(_admission(admission_in(annotations)), style="green")
     elif reasons:

@@ -10,11 +10,6 @@ from extender.cli.check import check
 from extender.cli.plugin import app
 from extender.model.errors import UserError
 
-SETTINGS = """
-apiVersion: config.cohort-extender.io/v1alpha1
-kind: Configuration
-jobs: {integrations: [JobSet, RayCluster, RayJob, PyTorchJob, MPIJob]}
-"""
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 OTHERS = {"CronJob", "Deployment", "StatefulSet"}
 """Kinds of which there is neither a quota object nor a row."""
@@ -88,11 +83,8 @@ def test_a_file_may_hold_more_than_one_object(tmp_path):
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in LOOKED_AT])
-def test_nothing_is_wrong_with_our_examples(tmp_path, path):
-    settings = tmp_path / "settings.yaml"
-    settings.write_text(SETTINGS)
-
-    said, good = check(str(settings), str(path))
+def test_nothing_is_wrong_with_our_examples(path):
+    said, good = check("", str(path))
 
     assert good, said.plain
 
@@ -125,4 +117,18 @@ def test_the_command_ends_with_1_when_something_is_wrong(tmp_path):
     assert (absent.exit_code, absent.output) == (
         1,
         f"error: {tmp_path}/none: cannot be read (No such file or directory)\n",
+    )
+
+
+def test_a_configuration_says_which_kinds_are_known(tmp_path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(
+        "{apiVersion: config.cohort-extender.io/v1alpha1, kind: Configuration, jobs: {integrations: []}}"
+    )
+
+    with pytest.raises(UserError) as error:
+        check(str(settings), str(EXAMPLES / "jobs" / "jobset.yaml"))
+
+    assert "no row for jobset.x-k8s.io/v1alpha2 JobSet; there are rows for batch/v1 Job, and the quota" in str(
+        error.value
     )

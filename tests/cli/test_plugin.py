@@ -75,6 +75,18 @@ async def test_a_job_is_told_with_its_pods(lab):
     assert (await lab.run("explain", "job", "train")).output == want
 
 
+async def test_a_job_with_its_queue_on_the_template_leads_to_its_pods(lab):
+    template = {"metadata": {"annotations": {"kueue.x-k8s.io/queue-name": "training"}}}
+    job = {"metadata": {"name": "night", "namespace": "research", "uid": "u"}, "spec": {"template": template}}
+    lab.api.put("/apis/batch/v1/jobs", job)
+
+    assert (await lab.run("explain", "job", "night")).output == (
+        "research/night  queue none\n"
+        "its pods are queued one by one, by queue training of their template: "
+        "kubectl cohort explain pod says why one waits\npods: none\n"
+    )
+
+
 FORBIDDEN = 'clusterqueues is forbidden: User "ann" cannot list resource "clusterqueues" in API group "kueue.x-k8s.io"'
 
 

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from extender.cli.pods import describe, find
+from extender.cli.pods import Found, describe, find
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
 from extender.model.names import ClusterQueueName, FlavorName, PodUid, ResourceName
@@ -75,7 +75,7 @@ def test_a_pod_in_one_paragraph(annotations, gates, conditions, want):
         "status": {"conditions": conditions},
     }
 
-    assert describe(found).plain == f"n/p  {want}"
+    assert describe(Found(found)).plain == f"n/p  {want}"
 
 
 def owner(kind: str, name: str, version: str = "batch/v1") -> dict:
@@ -95,7 +95,7 @@ async def api():
 async def told(api: FakeApi) -> str:
     client = ApiClient(ClusterConfig(server=api.url))
     try:
-        return describe(*await find(client, "p", "n")).plain
+        return describe(await find(client, "p", "n")).plain
     finally:
         await client.close()
 
@@ -145,3 +145,24 @@ async def test_a_job_that_cannot_be_read_is_named(api, status):
     assert await told(api) == (
         "n/p  part of Job train\nwaits and runs with it; it cannot be read here, look at its own conditions"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param(0, "\nLocalQueues of this namespace: models, training", id="those it may read"),
+        pytest.param(403, "", id="it may not read them"),
+    ],
+)
+async def test_whose_queue_does_not_exist_is_shown_those_that_do(api, status, want):
+    missing = {**WHY, "reason": "QueueNotFound", "message": "no LocalQueue trainin in namespace n"}
+    annotations = {"kueue.x-k8s.io/queue-name": "trainin"}
+    lost = {"metadata": {"namespace": "n", "name": "p", "annotations": annotations}, "spec": {}}
+    api.put("/api/v1/pods", {**lost, "status": {"conditions": [missing]}})
+    for namespace, name in (("n", "training"), ("n", "models"), ("other", "else")):
+        api.put("/apis/kueue.x-k8s.io/v1beta2/localqueues", {"metadata": {"namespace": namespace, "name": name}})
+    if status:
+        api.fail("LIST", "/localqueues", Fault(status=status))
+
+    said = "QueueNotFound: no LocalQueue trainin in namespace n"
+    assert await told(api) == f"n/p  queue trainin\n{said}{want}"
