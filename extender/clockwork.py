@@ -13,7 +13,7 @@ from extender.model.jobs import GrowJob, JobAct, ReleaseJob, ResetStart, StartJo
 from extender.model.names import PodUid, WorkloadUid
 from extender.model.reasons import Reason, ReasonCode, reason
 from extender.pods.books import Books
-from extender.pods.holds import Hold, lineage
+from extender.pods.holds import Hold
 from extender.pods.timers import Due, Timers, Times, What
 from extender.teller import Teller
 
@@ -67,8 +67,7 @@ class Clockwork:
                 if hold is not None and hold.endless:
                     self._timers.retry_at(_LIFT + uid, now_ms + ABSENT_MS)
             elif self._timers.times.ready is not None and clocked.admitted_ms is not None and clocked.ready:
-                for pod in self._books.pods_of(uid)[:1]:
-                    self._timers.succeeded(_READY + lineage(uid, pod))
+                self._timers.succeeded(_READY + self._books.lineage_of(uid))
 
     def next_due_ms(self) -> int | None:
         """When something comes due, None if nothing does by itself."""
@@ -203,10 +202,9 @@ class Clockwork:
             self._teller.warn(uid, "PodGroupTimeout", text)
 
     def _time_out(self, uid: WorkloadUid, what: What, now_ms: int) -> None:
-        ready, pods = self._timers.times.ready, self._books.pods_of(uid)
-        if ready is None or not pods:
+        ready, key = self._timers.times.ready, self._books.lineage_of(uid)
+        if ready is None or not key:
             return
-        key = lineage(uid, pods[0])
         attempt = 1 + self._timers.count(_READY + key)
         limit_s = (ready.timeout_ms if what is What.NOT_STARTED else ready.recovery_ms) / 1000
         again = "again " if what is What.NOT_RECOVERED else ""
@@ -216,23 +214,25 @@ class Clockwork:
         if for_good:
             by = f"waitForPodsReady after {attempt} attempts (backoffLimitCount {ready.limit}): {cause}"
             why, code = reason(ReasonCode.DEACTIVATED, by=by), EvictionReason.REQUEUING_LIMIT_EXCEEDED
+            self._timers.succeeded(_READY + key)
         else:
             until_ms = now_ms + self._timers.backoff_ms(attempt)
             why = reason(ReasonCode.BACK_OFF, attempt=attempt + 1, until=_time(until_ms), cause=cause)
             code = EvictionReason.PODS_READY_TIMEOUT
             self._timers.retry_at(_HOLD + key, until_ms)
         self._stop(uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})")
-        if key != uid or pods[0].group:
-            self._give(self._books.hold(key, Hold(why, 0 if pods[0].group else now_ms, endless=for_good)))
+        whole = self._books.is_whole(uid)
+        if key != uid or whole:
+            self._give(self._books.hold(key, Hold(why, 0 if whole else now_ms, endless=for_good)))
 
     def _ran_too_long(self, uid: WorkloadUid) -> None:
-        pods = self._books.pods_of(uid)
-        if not pods:
+        clocked = self._books.clocked(uid)
+        if clocked is None:
             return
-        limit_s = max(pod.run_s_max for pod in pods)
+        limit_s = clocked.run_s_max
         said = f"its maximum execution time of {limit_s} s is over"
         self._stop(uid, EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, said)
-        if pods[0].group:  # a pod on its own is followed by another one with a time of its own
+        if self._books.is_whole(uid):  # a pod on its own is followed by another one with a time of its own
             by = f"its maximum execution time of {limit_s} s; delete the group's pods to start over"
             self._give(self._books.hold(uid, Hold(reason(ReasonCode.DEACTIVATED, by=by), endless=True)))
 

@@ -6,7 +6,8 @@ Source: jobs specification, section 8.
 """
 
 from extender.jobs.admission import read_job_admission
-from extender.jobs.records import ANY_VERSION, JobRecords
+from extender.jobs.records import ANY_VERSION
+from extender.jobs.timed import Timed
 from extender.jobs.writes import Writes
 from extender.model.effects import Admit, Evict, RecordEvent
 from extender.model.events import AdmissionRefused, EngineEvent, EvictionRefused
@@ -32,7 +33,7 @@ somebody else leads."""
 CAUSE_LENGTH_MAX = 120
 
 
-class JobBook(JobRecords):
+class JobBook(Timed):
     """What is known of Jobs and their pods, and what to write."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
@@ -82,9 +83,12 @@ class JobBook(JobRecords):
         given = read_job_admission(job.uid, text)
         if given is None or text is None or (job.suspended and job.uid not in self._assumed):
             return []
+        if self._stopping.get(job.uid) == given.id:
+            return []  # told by the clock before
+        word = "Preempted" if evict.reason.preempts else f"EvictedDueTo{evict.reason}"
         return [
             self._writes.stop(job, given, text, reason=evict.reason),
-            self._writes.event(job, "Preempted", evict.message),
+            self._writes.event(job, word, evict.message),
         ]
 
     def refuse(self, write: JobAct, cause: str) -> list[EngineEvent]:
@@ -108,7 +112,7 @@ class JobBook(JobRecords):
                 return [AdmissionRefused(write.workload, cause)]
             case StopJob():
                 self._bar(write.uid, cause)
-                return [EvictionRefused(write.workload, cause)]
+                return [EvictionRefused(write.workload, cause), *self.goes_on(write.uid)]
             case _:
                 self._bar(write.uid, cause)
                 return []

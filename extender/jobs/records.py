@@ -8,6 +8,7 @@ from extender.jobs.admission import JobAdmission, read_job_admission, read_unit_
 from extender.jobs.shape import (
     Classes,
     Live,
+    deactivated,
     growth_uid,
     growth_workload,
     hold,
@@ -26,7 +27,7 @@ from extender.model.jobs import (
 from extender.model.names import FlavorName, Namespace, PodUid, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.quota import Labels, ResourceFlavor
-from extender.model.reasons import Reason, ReasonCode, reason
+from extender.model.reasons import ReasonCode, reason
 from extender.model.workload import PodSetAssignment, Workload
 
 ANY_VERSION = ""
@@ -245,7 +246,7 @@ class JobRecords:
         if job.finished or job.deleting:
             return None
         left = sum(one.pods for one in live.values())
-        why = hold(job, self.classes, left=left) if given is None else _stopped_by_hand()
+        why = hold(job, self.classes, left=left) if given is None else deactivated(job)
         if holds is None and why is not None and why.code is ReasonCode.NOT_EVALUATED:
             return None  # new: its controller and we are about to see it settled
         version, cause = self._refused.get(job.uid, (None, ""))
@@ -264,10 +265,6 @@ class JobRecords:
             return []
         self._told[uid] = workload
         return [WorkloadSeen(workload)]
-
-
-def _stopped_by_hand() -> Reason:
-    return reason(ReasonCode.DEACTIVATED, by="hand; remove the annotation cohort-extender.io/active to queue it again")
 
 
 def _home(pod: Pod) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender.jobs.admission import JobAdmission, UnitAdmission
-from extender.model.jobs import GROWTH_PREFIX, JOB_PREFIX, Job, JobPods
+from extender.model.effects import EvictionReason
+from extender.model.jobs import ACTIVE_ANNOTATION, GROWTH_PREFIX, JOB_PREFIX, Job, JobPods
 from extender.model.names import (
     ClusterQueueName,
     FlavorName,
@@ -185,6 +186,17 @@ def priority_of(job: Job, classes: Classes) -> int:
     return classes.pod.get(job.pod_priority_class, classes.default) if job.pod_priority_class else classes.default
 
 
+def deactivated(job: Job) -> Reason:
+    """Why it does not come back by itself, and what does bring it back."""
+    said = job.requeue or ""
+    by = "hand"
+    if EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED in said:
+        by = "its maximum execution time"
+    elif EvictionReason.REQUEUING_LIMIT_EXCEEDED in said:
+        by = "waitForPodsReady, since its pods were not ready in time once too often"
+    return reason(ReasonCode.DEACTIVATED, by=f"{by}; remove the annotation {ACTIVE_ANNOTATION} to queue it again")
+
+
 def hold(job: Job, classes: Classes, *, left: int) -> Reason | None:
     """Why this Job must not be admitted whatever the quota, None if it may. *left*: its pods that have not ended."""
     if job.problem:
@@ -195,8 +207,7 @@ def hold(job: Job, classes: Classes, *, left: int) -> Reason | None:
             problem=f"WorkloadPriorityClass {job.priority_class} does not exist; create it or change the label",
         )
     if not job.active:
-        by = "hand; remove the annotation cohort-extender.io/active to queue it again"
-        return reason(ReasonCode.DEACTIVATED, by=by)
+        return deactivated(job)
     left = max(left, job.running)
     if left:
         return reason(ReasonCode.PODS_LEAVING, left=left)

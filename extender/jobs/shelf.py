@@ -7,7 +7,7 @@ any pod exists, so the pod itself says where it belongs, whatever queue or group
 from collections.abc import Iterable
 
 from extender.jobs.book import JobBook
-from extender.model.effects import Admit, Evict, EvictPod, PodEffect
+from extender.model.effects import Admit, Evict, EvictionReason, EvictPod, PodEffect
 from extender.model.events import (
     EngineEvent,
     Event,
@@ -34,7 +34,9 @@ from extender.model.names import Namespace, WorkloadUid
 from extender.model.pods import Pod
 from extender.model.reasons import Reason
 from extender.pods.books import Books
+from extender.pods.holds import Hold
 from extender.pods.records import NEVER_OURS
+from extender.pods.timers import Clocked
 
 
 class Shelf(Books):
@@ -44,6 +46,7 @@ class Shelf(Books):
         super().__init__()
         self.jobs = JobBook(kinds)
         self.jobs.excluded.update(NEVER_OURS)
+        self.jobs.holds = self.holds
         self._pod_classes: dict[str, PodPriorityClassSeen] = {}
 
     def exclude(self, namespace: Namespace) -> None:
@@ -69,6 +72,12 @@ class Shelf(Books):
 
     def apply(self, event: Event) -> list[EngineEvent]:
         """Take a fact; answer what it means to the engine."""
+        told = self._applied(event)
+        self.moved.update(self.jobs.moved)
+        self.jobs.moved.clear()
+        return told
+
+    def _applied(self, event: Event) -> list[EngineEvent]:
         told, self.jobs.late = self.jobs.late, []
         match event:
             case JobSeen(job):
@@ -134,6 +143,39 @@ class Shelf(Books):
             for pod in self.jobs.pods_of(evict.uid)
             if not pod.deleting
         ]
+
+    # --- time ---
+
+    def clocked(self, uid: WorkloadUid) -> Clocked | None:
+        """What the clock has to know of *uid*; None if it is gone."""
+        return self.jobs.clocked(uid) if uid.startswith(JOB_PREFIX) else super().clocked(uid)
+
+    def lineage_of(self, uid: WorkloadUid) -> str:
+        """The key under which what comes after *uid* is known; empty if it is gone."""
+        if uid.startswith(JOB_PREFIX):
+            return uid if self.jobs.job(uid.removeprefix(JOB_PREFIX)) is not None else ""
+        return super().lineage_of(uid)
+
+    def is_whole(self, uid: WorkloadUid) -> bool:
+        """Whether *uid* comes back as itself: a group or a Job."""
+        return uid.startswith(JOB_PREFIX) or super().is_whole(uid)
+
+    def tell_again(self, workload: WorkloadUid) -> list[EngineEvent]:
+        """What is to be told of *workload*, if it has changed by something other than its pods."""
+        if workload.startswith(JOB_PREFIX):
+            return self.jobs.tell_again(workload)
+        return super().tell_again(workload)
+
+    def hold(self, key: str, hold: Hold) -> list[EngineEvent]:
+        """Hold back a workload. A Job that is stopped for good says so itself, by its annotation."""
+        return [] if key.startswith(JOB_PREFIX) and hold.endless else super().hold(key, hold)
+
+    def stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> tuple[list[EngineEvent], list[PodEffect]]:
+        """Time has come for an admitted workload."""
+        if not uid.startswith(JOB_PREFIX):
+            return super().stop(uid, why, message)
+        writes = self.evict(Evict(uid, None, why, message))
+        return (self.jobs.stopping(uid) if writes else []), writes
 
     def refuse_job(self, write: JobAct | SetJobCondition, cause: str) -> list[EngineEvent]:
         """A write about a Job was not carried out."""

@@ -39,6 +39,7 @@ from extender.model.pods import (
     ADMISSION_ANNOTATION,
     ADMITTED_CONDITION,
     MANAGED_LABEL,
+    MAX_EXEC_TIME,
     PRIORITY_CLASS,
     QUEUE_NAME,
     Owner,
@@ -120,6 +121,7 @@ def _job(kind: Kind, wire: JobWire) -> Made:
         deleting=meta.deletion_timestamp is not None,
         priority_class=labels.get(PRIORITY_CLASS) or annotations.get(PRIORITY_CLASS) or "",
         pod_priority_class=_text(at(tree, kind.priority_class)) if kind.priority_class else pod_class,
+        run_s_max=_whole(labels.get(MAX_EXEC_TIME), MAX_EXEC_TIME, problems),
         owner=owner,
         suspend_parent=isinstance(at(tree, kind.suspend[:-1]), dict),
         annotated=meta.annotations is not None,
@@ -152,14 +154,7 @@ def _batch(job: Job, tree: Tree, annotations: dict[str, str], problems: list[str
     parallelism = _count(spec.get("parallelism"), 1)
     completions = _count(spec.get("completions"), None)
     indexed = spec.get("completionMode") == "Indexed"
-    least = annotations.get(MIN_PARALLELISM)
     equal = annotations.get(EQUAL_COMPLETIONS) == "true"
-    min_count = 0
-    if least is not None:
-        if least.isascii() and least.isdecimal() and len(least) < 10 and int(least) > 0:
-            min_count = int(least)
-        else:
-            problems.append(f"{MIN_PARALLELISM}: {least[:32]!r} is not a count; write 1 or more")
     conditions = {one.get("type"): one for one in status.get("conditions") or () if isinstance(one, dict)}
     ours = conditions.get(ADMITTED_CONDITION, {})
     return msgspec.structs.replace(
@@ -168,11 +163,21 @@ def _batch(job: Job, tree: Tree, annotations: dict[str, str], problems: list[str
         suspension_seen=conditions.get("Suspended", {}).get("status") == "True",
         parallelism=parallelism,
         completions=completions,
-        min_count=min_count,
+        min_count=_whole(annotations.get(MIN_PARALLELISM), MIN_PARALLELISM, problems),
         equal_completions=equal and indexed,
         done=_indexes(status, completions or 0) if indexed else _count(status.get("succeeded"), 0) or 0,
         condition=_text(ours.get("message")),
     )
+
+
+def _whole(text: str | None, key: str, problems: list[str]) -> int:
+    """The whole number from 1 that *key* says; 0 if it says nothing, or something else, which is a problem."""
+    if text is None:
+        return 0
+    if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0:
+        return int(text)
+    problems.append(f"{key}: {text[:32]!r} is not a count; write 1 or more")
+    return 0
 
 
 def _indexes(status: Tree, completions: int) -> int:

@@ -123,7 +123,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     ``suspension_seen``: its controller says that it is suspended. ``parallelism``, ``completions``, ``min_count`` are
     batch/v1's, None or 0 where they are not set. ``done`` is how many completions (or indexes) need no pod any more.
     ``pod_priority_class`` is what the first template that names one names. ``active`` False: not to be run.
-    ``suspend_parent``: the object that holds the field exists; ``annotated``, ``labelled``: so do these maps.
+    ``run_s_max`` is how long it may run, 0: no limit. ``suspend_parent``: the object that holds the field exists;
+    ``annotated``, ``labelled``: so do these maps.
     """
 
     kind: str
@@ -152,6 +153,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     done: int = 0
     priority_class: str = ""
     pod_priority_class: str = ""
+    run_s_max: int = 0
     owner: Owner | None = None
     suspend_parent: bool = True
     annotated: bool = True

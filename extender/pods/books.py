@@ -24,7 +24,7 @@ from extender.model.quota import Labels, ResourceFlavor, Toleration
 from extender.model.reasons import Reason, ReasonCode
 from extender.model.workload import Admission, PodSetAssignment
 from extender.pods.admission import write_admission
-from extender.pods.holds import OWNER_PREFIX, Hold
+from extender.pods.holds import OWNER_PREFIX, Hold, lineage
 from extender.pods.records import ADMITTED
 from extender.pods.setbook import SetRecords
 from extender.pods.timers import Clocked
@@ -190,6 +190,15 @@ class Books(SetRecords):
         if key in self._pods and self._pods[PodUid(key)].group:
             self._unfinished.add(self.workload_of(self._pods[PodUid(key)]))
         return self.tell_again(WorkloadUid(key))
+
+    def lineage_of(self, uid: WorkloadUid) -> str:
+        """The key under which what comes after *uid* is known; empty if it has no pods."""
+        pods = self.pods_of(uid)
+        return lineage(uid, pods[0], whole=self.is_whole(uid)) if pods else ""
+
+    def is_whole(self, uid: WorkloadUid) -> bool:
+        """Whether *uid* comes back as itself: a group does, a pod is followed by another one."""
+        return uid in self._members
 
     def stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> tuple[list[EngineEvent], list[PodEffect]]:
         """Time has come for an admitted workload: it is told to stop, and holds its quota until it is gone.

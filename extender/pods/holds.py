@@ -63,8 +63,8 @@ class Holds:
         return None
 
 
-def lineage(workload: str, pod: Pod) -> str:
-    """The key under which what comes after *pod* is known: its group, else its controller, else itself."""
-    if pod.group or pod.owner is None:
+def lineage(workload: str, pod: Pod, *, whole: bool) -> str:
+    """The key under which what comes after *pod* is known: a *whole* workload, else its controller, else itself."""
+    if whole or pod.owner is None:
         return workload
     return OWNER_PREFIX + pod.owner.uid

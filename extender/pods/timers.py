@@ -112,6 +112,8 @@ class Timers:
             entry = self._entries.get(WorkloadUid(key))
             if entry is not None and entry.deadlines.get(what) == at_ms:
                 del entry.deadlines[what]
+                if what is What.RAN_TOO_LONG:  # who is let in again after that has all of its time
+                    entry.since_ms, entry.past_ms = None, 0
                 found.append(Due(what, key))
         return found
 

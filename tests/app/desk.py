@@ -101,14 +101,20 @@ class Meter:
 class Desk:
     """Facts go in by ``take`` and the short forms below it; ``turn`` lets it decide; ``sent`` is what it submitted."""
 
-    def __init__(self, *, fair: bool = False, times: Times = Times()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        *,
+        fair: bool = False,
+        times: Times = Times(),  # noqa: B008 - frozen
+        books: Books | None = None,
+    ) -> None:
         self.now_ms = 1_000_000_000
         self.effects: list[object] = []
         self.meter = Meter()
         self.pods: dict[str, Pod] = {}
         self.driver = Driver(
             engine=Engine(Policy(fair_sharing=DEFAULT_STRATEGIES if fair else ())),
-            books=Books(),
+            books=books or Books(),
             submit=self.effects.append,
             clock_ms=lambda: self.now_ms,
             meter=self.meter,
