@@ -103,8 +103,9 @@ class Engine:
                 charge.preemptor = heir.key[2]
                 assert heir.cluster_queue is not None
                 log.hand_over(uid, heir.key[2], _makes_room(heir.workload, heir.cluster_queue))
-            elif log.spare(uid):
+            else:
                 stays = True
+                log.spare(uid)
                 world.stays(uid)
         return stays
 

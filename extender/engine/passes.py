@@ -37,17 +37,15 @@ class PassLog:
         self._effects.append(effect)
 
     def preempted(self) -> list[tuple[WorkloadUid, WorkloadUid]]:
-        """Whom this pass told to stop, and for whom."""
-        effects = [self._effects[place] for place in self._preempted.values()]
+        """Whom this pass told to stop, and for whom; without those that it has spared once."""
+        places = [place for uid, place in self._preempted.items() if uid not in self._spared]
+        effects = [self._effects[place] for place in places]
         return [(effect.uid, effect.preemptor) for effect in effects if isinstance(effect, Evict) and effect.preemptor]
 
-    def spare(self, uid: WorkloadUid) -> bool:
-        """*uid* need not stop; False if it was spared before in this pass."""
-        if uid in self._spared:
-            return False
+    def spare(self, uid: WorkloadUid) -> None:
+        """*uid* need not stop."""
         self._effects[self._preempted.pop(uid)] = None
         self._spared.add(uid)
-        return True
 
     def hand_over(self, uid: WorkloadUid, preemptor: WorkloadUid, message: str) -> None:
         """*uid* has to stop for *preemptor*, not for whom it was told to."""

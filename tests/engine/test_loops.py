@@ -150,3 +150,18 @@ def test_a_fork_has_a_graph_of_its_own():
     rounds(lab, 50)
 
     assert fork.digest() == before
+
+
+@pytest.mark.parametrize(("edges", "want"), [([], {"low": "InCohortReclaimWhileBorrowing"}), ([1], {})])
+def test_without_fair_sharing_a_victim_is_barred_too(edges, want):
+    lab = Lab("K 4\n  a 0 reclaim=any preempting_borrow=any\n  b 0")
+    low, high = workload("low", "b", 4), workload("high", "a", 4, priority=5)
+    lab.runs("low", "b", 4)
+    lab.decide()
+    tree = lab.engine._world.hierarchy.leaves[ClusterQueueName("a")].tree
+    assert tree is not None
+    for _ in edges:
+        tree.loops.note(kind_of("b", low), kind_of("a", high), AS_ITS_OWN, population=lambda: 2)
+    lab.waits("high", "a", 4, priority=5)
+
+    assert lab.victims() == want

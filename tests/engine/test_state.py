@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from extender.engine import check
 from extender.engine.hierarchy import Charge
 from extender.model.events import ClusterQueueSeen, WorkloadSeen
 from extender.model.names import ClusterQueueName, CohortName, WorkloadUid
@@ -316,6 +317,14 @@ def test_a_look_at_one_queue_finds_its_tree_above_the_quota():
     leaf(lab, "p").tree.excused = False
 
     assert [name for name, _ in lab.engine.check_queue(Q("p"))] == ["within_quota"]
+
+
+def test_a_look_at_one_queue_is_bounded(monkeypatch):
+    monkeypatch.setattr(check, "SPOT_MAX", -1)
+    lab = busy(REFERENCE)
+    leaf(lab, "x1").cells[FR].usage = 1
+
+    assert lab.engine.check_queue(Q("x1")) == []
 
 
 def test_a_look_at_a_queue_that_is_gone_finds_nothing():
