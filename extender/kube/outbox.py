@@ -29,7 +29,7 @@ from extender.model.jobs import (
 ACTS_MAX: Final = 50_000
 CONDITIONS_MAX: Final = 50_000
 STATUSES_MAX: Final = 10_000
-EVENTS_MAX: Final = 2_000
+EVENTS_MAX: Final = 200
 TOLD_MAX: Final = 20_000
 TELL_AGAIN_S: Final = 300.0
 
@@ -90,9 +90,9 @@ class Pace(msgspec.Struct, frozen=True):
 
     conditions_per_s: float = 5.0
     conditions_burst: int = 5
-    statuses_per_s: float = 5.0
+    statuses_per_s: float = 2.0
     statuses_burst: int = 10
-    events_per_s: float = 10.0
+    events_per_s: float = 4.0
     events_burst: int = 25
 
 

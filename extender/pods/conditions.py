@@ -1,8 +1,9 @@
 """When to write on a pod why it waits, and how much: often enough to be true, seldom enough never to be a storm.
 
-The first reason of a workload, and one that needs an edit by its owner, are due at once; another code when it has held
-for 5 s; the same code after 10 minutes, if a number has moved by a quarter. Place in line is never written. Of each
-LocalQueue the first 20 workloads are its *voices*, whose numbers are kept current; the others are written once per
+The first reason is due at once, but for one that passes by itself: that when the workload has waited for 2 s, since
+most are admitted sooner and need no write but that. A reason that needs an edit is always due at once, another code when it
+has held for 5 s, the same code after 10 minutes, if a number has moved by a quarter. Place in line is never written. Of
+each LocalQueue the first 20 workloads are its *voices*, whose numbers are kept current; the others are written once per
 code, those like a voice as "same as" it. Whatever happens a token bucket bounds the writes, one token a pod.
 Source: planning specification, section 1, "No write storm".
 """
@@ -16,6 +17,7 @@ import msgspec
 from extender.model.names import WorkloadUid
 from extender.model.reasons import Reason, ReasonCode
 
+FIRST_MS = 2_000
 CODE_HELD_MS = 5_000
 UNSAID_MS = 10_000
 NUMBERS_MS = 600_000
@@ -51,6 +53,8 @@ _MOVES = frozenset(
     }
 )
 """Codes whose numbers go on moving after they were written: the sentence says when they were counted."""
+_PASSES = _MOVES | {ReasonCode.BEHIND_STRICT_HEAD, ReasonCode.BEHIND_PRIORITY, ReasonCode.NOT_EVALUATED}
+"""Codes that most often end by themselves, and soon."""
 _PLACE = frozenset({"position", "ahead"})
 
 
@@ -80,6 +84,7 @@ class _Entry(msgspec.Struct):
     current: Reason | None
     since_ms: int
     like: Like
+    began_ms: int = 0
     due_ms: int | None = None
     written: Reason | None = None
     written_ms: int = 0
@@ -90,7 +95,8 @@ class _Entry(msgspec.Struct):
 class Conditions:
     """The reasons that hold now, what was written of them, and what is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first_ms: int = FIRST_MS) -> None:
+        self._first_ms = first_ms
         self._entries: dict[WorkloadUid, _Entry] = {}
         self._due: list[tuple[int, WorkloadUid]] = []
         self._voices: dict[str, dict[WorkloadUid, None]] = {}
@@ -118,7 +124,7 @@ class Conditions:
             self.drop(uid)
             return
         if entry is None:
-            entry = self._entries[uid] = _Entry(why, now_ms, like or Like("", ""))
+            entry = self._entries[uid] = _Entry(why, now_ms, like or Like("", ""), now_ms)
             if why is not None and shown == why.code:
                 entry.written, entry.written_ms, entry.code = why, now_ms, why.code
                 self._speaks(uid, entry)
@@ -137,8 +143,10 @@ class Conditions:
     def _when(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> int | None:
         """When to write what holds now; None: what stands is good enough."""
         current = entry.current
-        if entry.code is None or current is None:
+        if current is None:
             return now_ms
+        if entry.code is None:
+            return max(now_ms, entry.began_ms + self._first_ms) if current.code in _PASSES else now_ms
         if entry.code is not current.code:
             return now_ms if current.code in NEEDS_AN_EDIT else entry.since_ms + CODE_HELD_MS
         if current.code is ReasonCode.GANG_INCOMPLETE:

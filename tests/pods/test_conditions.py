@@ -7,6 +7,7 @@ from extender.model.reasons import ReasonCode, reason
 from extender.pods.conditions import (
     BURST,
     CODE_HELD_MS,
+    FIRST_MS,
     NUMBERS_MS,
     UNSAID_MS,
     VOICES_MAX,
@@ -38,12 +39,39 @@ def said(conditions: Conditions, now_ms: int):
     return [(saying.uid, saying.why) for saying in conditions.due(now_ms)]
 
 
-def test_the_first_reason_is_due_at_once_and_once():
+@pytest.mark.parametrize(
+    ("first", "at"),
+    [
+        pytest.param(MISSING, 0, id="at once where an edit is needed"),
+        pytest.param(
+            reason(ReasonCode.STOPPED, object="ClusterQueue cq", policy="Hold"), 0, id="at once where it lasts"
+        ),
+        pytest.param(used(1), FIRST_MS, id="after two seconds where it passes by itself"),
+    ],
+)
+def test_the_first_reason_is_due(first, at):
+    conditions = Conditions()
+    conditions.note(UID, first, 0)
+
+    assert said(conditions, at - 1) == []
+    assert said(conditions, at) == [(UID, first)]
+    assert said(conditions, 10_000_000) == []
+
+
+def test_two_seconds_count_from_the_first_reason_not_from_the_newest():
     conditions = Conditions()
     conditions.note(UID, used(1), 0)
+    conditions.note(UID, LEAVING, FIRST_MS - 1)
 
-    assert said(conditions, 0) == [(UID, used(1))]
-    assert said(conditions, 10_000_000) == []
+    assert said(conditions, FIRST_MS) == [(UID, LEAVING)]
+
+
+def test_who_is_admitted_within_two_seconds_costs_no_word():
+    conditions = Conditions()
+    conditions.note(UID, used(1), 0)
+    conditions.note(UID, None, FIRST_MS - 1)
+
+    assert said(conditions, NUMBERS_MS) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +83,7 @@ def test_the_first_reason_is_due_at_once_and_once():
     ],
 )
 def test_a_later_reason_is_due(second, at):
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.note(UID, second, 0)
@@ -72,7 +100,7 @@ def test_a_later_reason_is_due(second, at):
     ],
 )
 def test_what_is_not_worth_a_write(first, second):
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, first, 0)
     conditions.due(0)
     conditions.note(UID, second, 0)
@@ -81,7 +109,7 @@ def test_what_is_not_worth_a_write(first, second):
 
 
 def test_a_reason_that_comes_and_goes_is_not_written():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.note(UID, LEAVING, 100)
@@ -91,7 +119,7 @@ def test_a_reason_that_comes_and_goes_is_not_written():
 
 
 def test_an_admission_is_written_only_where_a_reason_stands():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, None, 0)
     assert said(conditions, 0) == []
 
@@ -102,7 +130,7 @@ def test_an_admission_is_written_only_where_a_reason_stands():
 
 
 def test_an_admission_is_written_where_the_watch_shows_an_old_reason():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, None, 0, shown="QuotaUsed")
 
     assert said(conditions, 0) == [(UID, None)]
@@ -110,7 +138,7 @@ def test_an_admission_is_written_where_the_watch_shows_an_old_reason():
 
 
 def test_an_admission_before_the_reason_was_written_saves_the_write():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.note(UID, None, 0)
 
@@ -118,7 +146,7 @@ def test_an_admission_before_the_reason_was_written_saves_the_write():
 
 
 def test_after_a_restart_nothing_is_said_twice():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0, shown="QuotaUsed")
     assert conditions.due(10_000) == []
 
@@ -127,7 +155,7 @@ def test_after_a_restart_nothing_is_said_twice():
 
 
 def test_a_workload_that_is_gone_is_not_written():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.drop(UID)
 
@@ -135,7 +163,7 @@ def test_a_workload_that_is_gone_is_not_written():
 
 
 def test_writes_a_second_are_bounded():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     for number in range(1000):
         conditions.note(WorkloadUid(f"w{number}"), used(1), 0)
 
@@ -145,7 +173,7 @@ def test_writes_a_second_are_bounded():
 
 
 def test_a_group_of_many_pods_uses_as_many_tokens():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     for number in range(3):
         conditions.note(WorkloadUid(f"w{number}"), used(1), 0)
     conditions.due(0)
@@ -159,7 +187,7 @@ def test_a_group_of_many_pods_uses_as_many_tokens():
 @pytest.fixture
 def crowd():
     """Twice as many like workloads of one queue as it has voices, all written once."""
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     sayings = []
     for number in range(2 * VOICES_MAX):
         like = Like("research/training", f"research/train-{number}", "one gpu")
@@ -217,7 +245,7 @@ def test_the_message(why, same_as, want):
 
 
 def test_a_group_that_grows_is_counted_when_it_has_stopped_growing():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
 
     def have(number: int):
         return reason(ReasonCode.GANG_INCOMPLETE, have=number, want=9, group="g")
@@ -235,7 +263,7 @@ def test_a_group_that_grows_is_counted_when_it_has_stopped_growing():
 
 
 def test_a_pod_that_joins_is_told_what_the_others_were_told():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.note(UID, used(1), 60_000, missing=True)
@@ -246,7 +274,7 @@ def test_a_pod_that_joins_is_told_what_the_others_were_told():
 
 
 def test_what_was_not_written_is_due_again_in_a_while():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.unsaid(UID, 100)
@@ -256,7 +284,7 @@ def test_what_was_not_written_is_due_again_in_a_while():
 
 
 def test_what_was_not_written_about_one_that_is_gone_is_forgotten():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, used(1), 0)
     conditions.due(0)
     conditions.drop(UID)
@@ -266,7 +294,7 @@ def test_what_was_not_written_about_one_that_is_gone_is_forgotten():
 
 
 def test_that_it_is_in_is_said_again_when_it_was_not_written():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, None, 0, shown="QuotaUsed")
     assert said(conditions, 0) == [(UID, None)]
     conditions.unsaid(UID, 100, admitted=True)
@@ -277,7 +305,7 @@ def test_that_it_is_in_is_said_again_when_it_was_not_written():
 
 
 def test_that_it_is_in_is_not_said_again_of_one_that_waits_by_now():
-    conditions = Conditions()
+    conditions = Conditions(first_ms=0)
     conditions.note(UID, None, 0, shown="QuotaUsed")
     conditions.due(0)
     conditions.note(UID, used(1), 50)
