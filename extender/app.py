@@ -42,6 +42,7 @@ from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 from extender.pods.placement import Placement
 from extender.serve import parents
 from extender.serve.extender import Extender
+from extender.serve.guard_jobs import JobGuard
 from extender.serve.jobs import JobWebhook
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
@@ -234,6 +235,7 @@ class App:
                 "/webhooks/mutate-pods": webhook.mutate,
                 "/webhooks/validate-pods": webhook.validate,
                 "/webhooks/mutate-jobs": jobs.mutate,
+                "/webhooks/validate-jobs": JobGuard(writer=writer).validate,
                 "/webhooks/mutate-parents": parents.mutate,
             },
             health=self,

@@ -18,9 +18,9 @@ from extender.model.pods import (
 from extender.serve.marks import MIRROR_ANNOTATION
 from extender.serve.review import Outcome, Pod
 
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
-_NAMING = "lower-case letters, digits, '-' and '.'"
+NAMING = "lower-case letters, digits, '-' and '.'"
 
 
 def check(pod: Pod, old: Pod | None, *, by_us: bool) -> Outcome:
@@ -57,8 +57,8 @@ def _labels(pod: Pod, old: Pod | None) -> str:
 def _words(pod: Pod, old: Pod | None) -> str:
     queue = pod.word(QUEUE_NAME)
     if old is None:
-        if queue and not _NAME.fullmatch(queue):
-            return f"{QUEUE_NAME} is not the name of a LocalQueue ({_NAMING})"
+        if queue and not NAME.fullmatch(queue):
+            return f"{QUEUE_NAME} is not the name of a LocalQueue ({NAMING})"
         return ""
     if MANAGED_LABEL not in old.labels:
         return ""
@@ -85,8 +85,8 @@ def _group(pod: Pod, old: Pod | None) -> str:
             return f"{POD_GROUP_NAME} cannot change once it is set"
     if bool(group) != bool(total):
         return f"{POD_GROUP_NAME} and {POD_GROUP_TOTAL_COUNT} come together or not at all"
-    if group and not _NAME.fullmatch(group):
-        return f"{POD_GROUP_NAME} is not a valid name ({_NAMING})"
+    if group and not NAME.fullmatch(group):
+        return f"{POD_GROUP_NAME} is not a valid name ({NAMING})"
     if total and not _COUNT.fullmatch(total):
         return f"{POD_GROUP_TOTAL_COUNT} must be a whole number from 1"
     return ""

@@ -73,7 +73,7 @@ class JobWebhook:
 
     def _held(self, kind: Kind, found: Tree, namespace: str) -> Outcome:
         metadata = _map(found, "metadata")
-        if _is_controlled(metadata) or (kind.is_batch_job and _is_managed_by_others(found)):
+        if is_controlled(metadata) or (kind.is_batch_job and is_managed_by_others(found)):
             return Outcome()
         queue = _word(metadata, QUEUE_NAME)
         added = _added(kind, found)
@@ -178,7 +178,7 @@ def _templates_of(rule: PodSetRule, found: Tree) -> list[tuple[Path, Tree]]:
     return [((*rule.each, key, *rule.template), one) for key, one in inner if isinstance(one, dict)]
 
 
-def _is_controlled(metadata: Tree) -> bool:
+def is_controlled(metadata: Tree) -> bool:
     """Whether a controller stands above it that would fight for the field; a CronJob does not."""
     owners = metadata.get("ownerReferences")
     return isinstance(owners, list) and any(
@@ -186,7 +186,8 @@ def _is_controlled(metadata: Tree) -> bool:
     )
 
 
-def _is_managed_by_others(found: Tree) -> bool:
+def is_managed_by_others(found: Tree) -> bool:
+    """Whether a batch/v1 Job has another controller than the built-in one."""
     return _map(found, "spec").get("managedBy") not in (None, "", BUILT_IN_CONTROLLER)
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from tests.e2e.installation import MANIFESTS, Installation
 from tests.rig import NodePool, Rig
+from tests.rig.build import versions
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -33,6 +34,10 @@ PODS = f"/api/v1/namespaces/{LAB}/pods"
 FLAVORS = ("blue", "green")
 POOLS = tuple(NodePool(color, 4, {"color": color}, capacity={"example.com/gpu": 64, "pods": 500}) for color in FLAVORS)
 GPU = "example.com/gpu"
+MINOR = int(versions().minor.partition(".")[2])
+"""The minor of Kubernetes that the rig runs, by RIG_KUBERNETES."""
+OVERLAY = "default" if MINOR >= 36 else "base"
+"""Which of our installations is for it."""
 RIGHTS = [Path(__file__).parent / "crds" / "widget-rights.yaml"]
 
 
@@ -264,7 +269,7 @@ class WithKinds(Installation):
 @asynccontextmanager
 async def opened(
     *,
-    overlay: str = "default",
+    overlay: str = OVERLAY,
     settings: Object | None = None,
     pools: tuple[NodePool, ...] = POOLS,
     components: Sequence[str] = (),

@@ -16,6 +16,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "cohort-system"
 SERVICE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:cohort-extender"
 KUEUE = "/apis/kueue.x-k8s.io"
+SCENES = (("", "pods"), ("batch", "jobs"))
 POLICY_S_MAX = 30.0
 """The API server compiles a new policy in the background, usually within a second."""
 
@@ -84,10 +85,11 @@ def probe(annotation: str) -> dict[str, Any]:
 
 
 async def writer(rig: Rig) -> Api:
-    """The API as our service account, with the right to create and put pods too: to set scenes."""
-    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "update", "get"]}
+    """The API as our service account, with the right to create and put pods and Jobs too: to set scenes."""
+    verbs = ["create", "update", "get"]
+    rules = [{"apiGroups": [group], "resources": [plural], "verbs": verbs} for group, plural in SCENES]
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    await rig.api.patch(f"{rbac}/clusterroles/scene", {**_typed("ClusterRole"), "rules": [rule]}, kind="apply")
+    await rig.api.patch(f"{rbac}/clusterroles/scene", {**_typed("ClusterRole"), "rules": rules}, kind="apply")
     binding = {
         **_typed("ClusterRoleBinding"),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scene"},
