@@ -19,7 +19,9 @@ from extender.kube.decode_quota import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_Q
 from extender.kube.reflector import Codec
 from extender.kube.resources import KUEUE_GROUP, KUEUE_VERSIONS
 from extender.model.errors import UserError
+from extender.model.events import ClusterQueueSeen
 from extender.model.jobs import Kind
+from extender.model.quota import ClusterQueue
 from extender.settings import read_settings
 
 _QUOTA: Final[dict[str, Codec]] = {
@@ -68,20 +70,42 @@ def _checked(found: Object, kinds: dict[tuple[str, str], Kind], path: str, *, al
 
 def _quota(found: Object, kind: str, odd_version: str) -> tuple[Text, bool]:
     """Whether a quota object would be accepted, and used."""
-    problems = list(_fractions(found.get("spec"), "spec"))
+    problems, notes = list(_fractions(found.get("spec"), "spec")), list[str]()
     if odd_version:
         problems.append(f"apiVersion: {odd_version} is unknown; write {KUEUE_GROUP}/{KUEUE_VERSIONS[0]}")
     if not _name(found):
         problems.append("metadata.name: is missing")
     else:
-        said = _QUOTA[kind].item(orjson.dumps(found)).problem
-        problems += [said] if said else []
+        item = _QUOTA[kind].item(orjson.dumps(found))
+        problems += [item.problem] if item.problem else []
+        if isinstance(item.fact, ClusterQueueSeen):
+            problems += _unsupported(item.fact.cluster_queue)
+            notes += _pitfalls(item.fact.cluster_queue)
     words = Text(f"{kind} {_name(found) or '(no name)'}", style="bold")
     if not problems:
-        return words.append(": nothing wrong with it", style="green"), True
+        words.append(": nothing wrong with it", style="green")
     for problem in problems:
         words.append(f"\n  {problem}", style="red")
-    return words, False
+    for note in notes:
+        words.append(f"\n  note: {note}", style="yellow")
+    return words, not problems
+
+
+def _unsupported(queue: ClusterQueue) -> list[str]:
+    """What the API server accepts and the service does not do."""
+    if not queue.admission_checks:
+        return []
+    return ["spec.admissionChecksStrategy: admission checks are not supported; the ClusterQueue would be inactive"]
+
+
+def _pitfalls(queue: ClusterQueue) -> list[str]:
+    """What is right, but seldom meant."""
+    notes = []
+    if queue.namespace_selector is None:
+        notes.append("spec.namespaceSelector is left out: pods of no namespace are admitted; write {} for all of them")
+    if not queue.resource_groups and not queue.misconfigured:
+        notes.append("spec.resourceGroups is empty: there is no quota for anything")
+    return notes
 
 
 def _fractions(value: Any, where: str) -> Iterator[str]:

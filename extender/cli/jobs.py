@@ -55,7 +55,9 @@ def describe_state(words: Text, found: Object) -> None:
     elif reasons:
         words.append(reasons[0], style="yellow")
     elif labels.get(MANAGED_LABEL) == "true":
-        words.append("waits for admission; not looked at yet", style="yellow")
+        words.append(
+            "waits for admission; if it waits for more than two seconds, the reason is written", style="yellow"
+        )
     else:
         words.append("does not wait for quota")
     if EVICTED_ANNOTATION in annotations:

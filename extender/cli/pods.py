@@ -110,7 +110,9 @@ def _by_itself(words: Text, pod: Object, *, gated: bool) -> None:
     elif reasons:
         words.append(reasons[0], style="yellow")
     elif gated:
-        words.append("waits for admission; not looked at yet", style="yellow")
+        words.append(
+            "waits for admission; if it waits for more than two seconds, the reason is written", style="yellow"
+        )
     else:
         words.append("does not wait for quota")
 

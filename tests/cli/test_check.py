@@ -24,6 +24,7 @@ kind: ClusterQueue
 metadata: {name: q}
 spec:
   cohortName: all
+  namespaceSelector: {}
   resourceGroups: [{flavors: [{name: a, resources: [{name: cpu, nominalQuota: %s}]}]}]
 """
 AMOUNT = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
@@ -132,3 +133,36 @@ def test_a_configuration_says_which_kinds_are_known(tmp_path):
     assert "no row for jobset.x-k8s.io/v1alpha2 JobSet; there are rows for batch/v1 Job, and the quota" in str(
         error.value
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "good", "want"),
+    [
+        pytest.param(
+            "{admissionChecks: [check], namespaceSelector: {}, resourceGroups: %s}",
+            False,
+            "spec.admissionChecksStrategy: admission checks are not supported; the ClusterQueue would be inactive",
+            id="an admission check",
+        ),
+        pytest.param(
+            "{resourceGroups: %s}",
+            True,
+            "note: spec.namespaceSelector is left out: pods of no namespace are admitted; write {} for all of them",
+            id="no namespace selector",
+        ),
+        pytest.param(
+            "{namespaceSelector: {}}",
+            True,
+            "note: spec.resourceGroups is empty: there is no quota for anything",
+            id="no quota",
+        ),
+    ],
+)
+def test_what_is_accepted_but_would_not_work_as_meant_is_told(tmp_path, spec, good, want):
+    groups = "[{flavors: [{name: a, resources: [{name: cpu, nominalQuota: 1}]}]}]"
+    text = "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: q}, spec: %s}"
+
+    said, right = checked(tmp_path, text % spec.replace("%s", groups))
+
+    assert said.splitlines()[1:] == [f"  {want}"]
+    assert right is good

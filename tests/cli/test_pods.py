@@ -36,7 +36,7 @@ WHY = {"type": "cohort-extender.io/Admitted", "status": "False", "reason": "Quot
             QUEUE,
             ["cohort-extender.io/admission"],
             [],
-            "queue training\nwaits for admission; not looked at yet",
+            "queue training\nwaits for admission; if it waits for more than two seconds, the reason is written",
             id="just created",
         ),
         pytest.param(
