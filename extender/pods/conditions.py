@@ -1,10 +1,11 @@
 """When to write on a pod why it waits, and how much: often enough to be true, seldom enough never to be a storm.
 
 The first reason is due at once, but for one that passes by itself: that when the workload has waited for 2 s, since
-most are admitted sooner and need no write but that. A reason that needs an edit is always due at once, another code when it
-has held for 5 s, the same code after 10 minutes, if a number has moved by a quarter. Place in line is never written. Of
-each LocalQueue the first 20 workloads are its *voices*, whose numbers are kept current; the others are written once per
-code, those like a voice as "same as" it. Whatever happens a token bucket bounds the writes, one token a pod.
+most are admitted sooner and need no write but that. A reason that needs an edit is always due at once, another code
+when it has held for 5 s, the same code after 10 minutes, if a number has moved by a quarter. Place in line is never
+written. Of each LocalQueue the first 20 workloads are its *voices*, whose numbers are kept current; the others are
+written once per code, those like a voice as "same as" it. Whatever happens a token bucket bounds the writes, one
+token a pod.
 Source: planning specification, section 1, "No write storm".
 """
 

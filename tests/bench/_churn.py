@@ -31,7 +31,9 @@ QUEUED_MAX = 100
 shows in the rate."""
 CREATIONS_IN_FLIGHT = 12
 ENDINGS_IN_FLIGHT = 12
-SWEEP_S = 5.0
+DELETIONS_IN_FLIGHT = 6
+KEPT_S = 3.0
+"""How long a pod that has ended is kept."""
 AGAIN_S = 0.5
 FILL = 0.6
 """The part of the quota that the pods would use if none ever waited."""
@@ -52,9 +54,9 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("small", 0.77, 1, 1, 1.0, 50),
-    Kind("medium", 0.15, 1, 2, 2.0, 100),
-    Kind("large", 0.02, 1, 6, 2.0, 200),
+    Kind("small", 0.78, 1, 1, 1.0, 50),
+    Kind("medium", 0.15, 1, 2, 2.0, 50),
+    Kind("large", 0.01, 1, 6, 2.0, 200),
     Kind("group", 0.06, 4, 1, 1.5, 50),
 )
 
@@ -113,6 +115,7 @@ class Churn:
         self._units: dict[int, Unit] = {}
         self._creations: asyncio.Queue[tuple[str, Unit, int]] = asyncio.Queue()
         self._endings: asyncio.Queue[str] = asyncio.Queue()
+        self._deletions: asyncio.Queue[str] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Any]] = []
 
     @property
@@ -131,7 +134,8 @@ class Churn:
     def start(self) -> None:
         """Begin to watch, and to play the kubelets."""
         self._began_s = time.monotonic()
-        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(self._watch())]
+        self._tasks += [asyncio.create_task(self._delete()) for _ in range(DELETIONS_IN_FLIGHT)]
         self._tasks += [asyncio.create_task(self._create()) for _ in range(CREATIONS_IN_FLIGHT)]
         self._tasks += [asyncio.create_task(self._end()) for _ in range(ENDINGS_IN_FLIGHT)]
 
@@ -201,12 +205,12 @@ class Churn:
                 body = orjson.dumps({"status": {"phase": "Succeeded"}})
                 await self._until_answered("PATCH", f"{PODS}/{name}/status", body, (200, 404), kind=STRATEGIC)
 
-    async def _sweep(self) -> None:
-        """Delete what has ended, as a collector of garbage does."""
+    async def _delete(self) -> None:
+        """Delete what has ended, as their owner does."""
+        body = orjson.dumps({"gracePeriodSeconds": 0})
         while True:
-            await asyncio.sleep(SWEEP_S)
-            path = f"{PODS}?fieldSelector=status.phase%3DSucceeded"
-            await self._until_answered("DELETE", path, orjson.dumps({"gracePeriodSeconds": 0}), (200,))
+            name = await self._deletions.get()
+            await self._until_answered("DELETE", f"{PODS}/{name}", body, (200, 404))
 
     async def _until_answered(self, method: str, path: str, body: bytes, wanted: tuple[int, ...], **how: str) -> int:
         """Send until the answer is one of *wanted*."""
@@ -276,6 +280,7 @@ class Churn:
             return
         self._rest(pod)
         pod.ended = True
+        asyncio.get_running_loop().call_later(KEPT_S, self._deletions.put_nowait, name)
         if pod.attempt == pod.unit.attempt:
             pod.unit.done.add(name)
             if len(pod.unit.done) == pod.unit.kind.pods:

@@ -328,7 +328,7 @@ class Front:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for a connection that was cut
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
