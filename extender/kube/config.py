@@ -20,6 +20,7 @@ from extender.model.errors import UserError
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGINS: Final = ("exec", "auth-provider")
 NAMES_TOLD_MAX: Final = 8
+PLUGIN_TEXT_MAX: Final = 200
 
 TokenLoader = Callable[[], Awaitable[str]]
 """Asks a plug-in for a fresh token."""
@@ -139,10 +140,17 @@ def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
 def _plugin_loader(path: Path, context: str) -> TokenLoader:
     async def load() -> str:
         from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import load_kube_config
+        from kubernetes_asyncio.config import ConfigException, load_kube_config
 
         configuration = Configuration()
-        await load_kube_config(config_file=str(path), context=context, client_configuration=configuration)
+        try:
+            await load_kube_config(config_file=str(path), context=context, client_configuration=configuration)
+        except (ConfigException, OSError) as error:
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            raise UserError(
+                f"kubeconfig {path}: the plug-in of context {context!r} gave no token ({why[0][:PLUGIN_TEXT_MAX]}); "
+                "is it installed, are you logged in?"
+            ) from error
         bearer = configuration.api_key.get("BearerToken", "")
         return str(bearer).removeprefix("Bearer ").strip()
 

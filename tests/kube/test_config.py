@@ -155,6 +155,28 @@ async def test_a_plugin_gives_the_token(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("command", "want"),
+    [
+        pytest.param("no-such-plugin", "No such file or directory", id="not installed"),
+        pytest.param("false", "exec: process returned 1", id="not logged in"),
+    ],
+)
+async def test_a_plugin_that_gives_no_token_is_told_in_one_line(tmp_path, command, want):
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}
+    file = kubeconfig(tmp_path / "config", user={"exec": plugin})
+    load = from_kubeconfig(file).token_loader
+    assert load is not None
+
+    with pytest.raises(UserError) as error:
+        await load()
+
+    said = str(error.value)
+    assert said.startswith(f"kubeconfig {file}: the plug-in of context 'main' gave no token (")
+    assert want in said
+    assert said.endswith("; is it installed, are you logged in?")
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         ("a: [", "cannot be read"),
