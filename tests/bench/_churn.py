@@ -29,9 +29,9 @@ LIVE_MAX = 3_000
 QUEUED_MAX = 100
 """Pods that exist at once, and that are about to be created; above it nobody submits, so that too slow a machine
 shows in the rate."""
-CREATIONS_IN_FLIGHT = 12
+CREATIONS_IN_FLIGHT = 24
 ENDINGS_IN_FLIGHT = 12
-DELETIONS_IN_FLIGHT = 6
+DELETIONS_IN_FLIGHT = 12
 KEPT_S = 3.0
 """How long a pod that has ended is kept."""
 AGAIN_S = 0.5
