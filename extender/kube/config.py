@@ -120,8 +120,8 @@ def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
     current = context or reader.current()
     chosen = reader.named("context", current)
     cluster, user = reader.named("cluster", chosen.get("cluster")), reader.named("user", chosen.get("user"))
-    if "server" not in cluster:
-        raise UserError(f"kubeconfig {path}: cluster {chosen.get('cluster')!r} has no server")
+    if not str(cluster.get("server") or "").startswith(("https://", "http://")):
+        raise UserError(f"kubeconfig {path}: cluster {chosen.get('cluster')!r} has no server that begins with https://")
     plugin = any(kind in user for kind in _PLUGINS)
     return ClusterConfig(
         server=str(cluster["server"]).rstrip("/"),
