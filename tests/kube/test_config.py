@@ -186,7 +186,10 @@ async def test_a_plugin_that_gives_no_token_is_told_in_one_line(tmp_path, comman
         ("{current-context: x, contexts: [{name: x, context: {cluster: c}}]}", "has no cluster 'c'"),
         (WHOLE.format(cluster=""), "cluster 'c' has no server that begins with https://"),
         (WHOLE.format(cluster="server: 'api:6443'"), "cluster 'c' has no server that begins with https://"),
-        (WHOLE.format(cluster="server: 'https://s', certificate-authority: none.crt"), "certificate-authority cannot be read"),
+        (
+            WHOLE.format(cluster="server: 'https://s', certificate-authority: none.crt"),
+            "certificate-authority cannot be read",
+        ),
     ],
 )
 def test_a_wrong_kubeconfig_says_what_is_missing(tmp_path, text, want):
