@@ -35,8 +35,8 @@ DELETIONS_IN_FLIGHT = 12
 KEPT_S = 3.0
 """How long a pod that has ended is kept."""
 AGAIN_S = 0.5
-FILL = 0.6
-"""The part of the quota that the pods would use if none ever waited."""
+FILL = 0.3
+"""The part of the quota that the pods would use if no write took any time. On a busy machine each takes a second."""
 GRACE_S = 30.0
 """How long after a quota was lowered what is in use may still be above it: longer than any pod runs."""
 BROKEN = (RawError, aiohttp.ClientError, TimeoutError)
