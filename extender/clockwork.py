@@ -189,7 +189,7 @@ class Clockwork:
             case What.NOT_STARTED | What.NOT_RECOVERED:
                 self._time_out(uid, due.what, now_ms)
             case What.RAN_TOO_LONG:
-                self._ran_too_long(uid)
+                self._ran_too_long(uid, now_ms)
             case _:
                 pass
 
@@ -220,24 +220,24 @@ class Clockwork:
             why = reason(ReasonCode.BACK_OFF, attempt=attempt + 1, until=_time(until_ms), cause=cause)
             code = EvictionReason.PODS_READY_TIMEOUT
             self._timers.retry_at(_HOLD + key, until_ms)
-        self._stop(uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})")
+        self._stop(uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})", now_ms)
         whole = self._books.is_whole(uid)
         if key != uid or whole:
             self._give(self._books.hold(key, Hold(why, 0 if whole else now_ms, endless=for_good)))
 
-    def _ran_too_long(self, uid: WorkloadUid) -> None:
+    def _ran_too_long(self, uid: WorkloadUid, now_ms: int) -> None:
         clocked = self._books.clocked(uid)
         if clocked is None:
             return
         limit_s = clocked.run_s_max
         said = f"its maximum execution time of {limit_s} s is over"
-        self._stop(uid, EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, said)
+        self._stop(uid, EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED, said, now_ms)
         if self._books.is_whole(uid):  # a pod on its own is followed by another one with a time of its own
             by = f"its maximum execution time of {limit_s} s; delete the group's pods to start over"
             self._give(self._books.hold(uid, Hold(reason(ReasonCode.DEACTIVATED, by=by), endless=True)))
 
-    def _stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> None:
-        events, writes = self._books.stop(uid, why, message)
+    def _stop(self, uid: WorkloadUid, why: EvictionReason, message: str, now_ms: int) -> None:
+        events, writes = self._books.stop(uid, why, message, at_ms=now_ms)
         if writes:
             self._stopped(uid, why, message)
         for write in writes:

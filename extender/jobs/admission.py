@@ -72,7 +72,16 @@ class UnitAdmission(msgspec.Struct, rename="camel", frozen=True):
     flavors: dict[str, str]
 
 
+class Requeue(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """How often a Job was evicted, why the last time, and when, if that decides its place in line."""
+
+    count: int = 0
+    reason: str = ""
+    at_ms: int = 0
+
+
 _DECODER = msgspec.json.Decoder(_Written)
+_REQUEUE_DECODER = msgspec.json.Decoder(Requeue)
 _UNIT_DECODER = msgspec.json.Decoder(UnitAdmission)
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
@@ -115,6 +124,19 @@ def read_job_admission(job: str, text: str | None) -> JobAdmission | None:
     )
     admission = Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms)
     return JobAdmission(written.id, admission, written.undo, written.parallelism, written.completions)
+
+
+def write_requeue(requeue: Requeue) -> str:
+    """The annotation of a Job that was evicted."""
+    return _ENCODER.encode(requeue).decode()
+
+
+def read_requeue(text: str | None) -> Requeue:
+    """What the annotation *text* says; nothing, if there is none or it cannot be read."""
+    try:
+        return _REQUEUE_DECODER.decode(text) if text else Requeue()
+    except msgspec.MsgspecError:
+        return Requeue()
 
 
 def write_unit_admission(job: str, given: JobAdmission, assignment: PodSetAssignment) -> str:

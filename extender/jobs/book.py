@@ -74,8 +74,8 @@ class JobBook(Timed):
         self._assumed[uid] = write.admission
         return [write]
 
-    def evict(self, evict: Evict) -> list[JobEffect | RecordEvent]:
-        """The one write that stops a Job, and a word about it."""
+    def evict(self, evict: Evict, *, at_ms: int = 0) -> list[JobEffect | RecordEvent]:
+        """The one write that stops a Job, and a word about it. *at_ms*: when, if the clock asks for it."""
         job = self._jobs.get(evict.uid.removeprefix(JOB_PREFIX))
         if job is None or evict.uid.startswith(GROWTH_PREFIX):
             return []
@@ -87,7 +87,7 @@ class JobBook(Timed):
             return []  # told by the clock before
         word = "Preempted" if evict.reason.preempts else f"EvictedDueTo{evict.reason}"
         return [
-            self._writes.stop(job, given, text, reason=evict.reason),
+            self._writes.stop(job, given, text, reason=evict.reason, at_ms=at_ms),
             self._writes.event(job, word, evict.message),
         ]
 

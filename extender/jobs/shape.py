@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from extender.jobs.admission import JobAdmission, UnitAdmission
+from extender.jobs.admission import JobAdmission, UnitAdmission, read_requeue
 from extender.model.effects import EvictionReason
 from extender.model.jobs import ACTIVE_ANNOTATION, GROWTH_PREFIX, JOB_PREFIX, Job, JobPods
 from extender.model.names import (
@@ -92,7 +92,8 @@ def waiting_workload(job: Job, past: JobAdmission | None, classes: Classes, *, h
         )
         for pods in job.pods
     )
-    return _workload(job, job_uid(job.uid), sets, classes, held=held)
+    made = _workload(job, job_uid(job.uid), sets, classes, held=held)
+    return msgspec.structs.replace(made, created_ms=queued_since_ms(job))
 
 
 def running_workload(job: Job, given: JobAdmission, live: Mapping[str, Live], classes: Classes) -> Workload:
@@ -186,13 +187,23 @@ def priority_of(job: Job, classes: Classes) -> int:
     return classes.pod.get(job.pod_priority_class, classes.default) if job.pod_priority_class else classes.default
 
 
+def queued_since_ms(job: Job) -> int:
+    """What its place in line goes by: its creation, also after a preemption.
+
+    One that did not get ready in time is behind those that came before that.
+    Follows: ordering specification, 1.3, with the reference's default (requeuingStrategy.timestamp Eviction).
+    """
+    last = read_requeue(job.requeue)
+    return last.at_ms if last.reason == EvictionReason.PODS_READY_TIMEOUT and last.at_ms else job.created_ms
+
+
 def deactivated(job: Job) -> Reason:
     """Why it does not come back by itself, and what does bring it back."""
-    said = job.requeue or ""
+    said = read_requeue(job.requeue).reason
     by = "hand"
-    if EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED in said:
+    if said == EvictionReason.MAXIMUM_EXECUTION_TIME_EXCEEDED:
         by = "its maximum execution time"
-    elif EvictionReason.REQUEUING_LIMIT_EXCEEDED in said:
+    elif said == EvictionReason.REQUEUING_LIMIT_EXCEEDED:
         by = "waitForPodsReady, since its pods were not ready in time once too often"
     return reason(ReasonCode.DEACTIVATED, by=f"{by}; remove the annotation {ACTIVE_ANNOTATION} to queue it again")
 

@@ -170,11 +170,13 @@ class Shelf(Books):
         """Hold back a workload. A Job that is stopped for good says so itself, by its annotation."""
         return [] if key.startswith(JOB_PREFIX) and hold.endless else super().hold(key, hold)
 
-    def stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> tuple[list[EngineEvent], list[PodEffect]]:
+    def stop(
+        self, uid: WorkloadUid, why: EvictionReason, message: str, *, at_ms: int
+    ) -> tuple[list[EngineEvent], list[PodEffect]]:
         """Time has come for an admitted workload."""
         if not uid.startswith(JOB_PREFIX):
-            return super().stop(uid, why, message)
-        writes = self.evict(Evict(uid, None, why, message))
+            return super().stop(uid, why, message, at_ms=at_ms)
+        writes: list[PodEffect] = [*self.jobs.evict(Evict(uid, None, why, message), at_ms=at_ms)]
         return (self.jobs.stopping(uid) if writes else []), writes
 
     def refuse_job(self, write: JobAct | SetJobCondition, cause: str) -> list[EngineEvent]:

@@ -8,14 +8,16 @@ the Job is not suspended, in the very PATCH that suspends it too.
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.json import Encoder
 
 from extender.jobs.admission import (
     JobAdmission,
+    Requeue,
     Undo,
     admission_id,
     read_job_admission,
+    read_requeue,
     write_job_admission,
+    write_requeue,
     write_unit_admission,
 )
 from extender.jobs.shape import Live, base_selector, base_tolerations, growth_uid, job_uid, scaled, wanted
@@ -50,15 +52,6 @@ from extender.model.workload import Admission, PodSetAssignment
 OURS_ON_A_JOB = (ADMISSION_ANNOTATION, EVICTED_ANNOTATION, REQUEUE_ANNOTATION, ACTIVE_ANNOTATION)
 OURS_ON_A_TEMPLATE = (UNIT_ANNOTATION, UNIT_ADMISSION_ANNOTATION)
 SUSPENDED_BY_HAND = "SuspendedByHand"
-
-
-class _Requeue(msgspec.Struct, frozen=True):
-    count: int = 0
-    reason: str = ""
-
-
-_REQUEUE = msgspec.json.Decoder(_Requeue)
-_ENCODER = Encoder(order="sorted")
 
 
 class Writes:
@@ -134,15 +127,17 @@ class Writes:
         count = given[job.pods[0].name].count
         return count if count < wanted(job, job.pods[0]) else None
 
-    def stop(self, job: Job, given: JobAdmission, text: str, *, reason: EvictionReason | None) -> StopJob:
-        """Evict; *reason* None: it was suspended by hand, and is not to come back by itself."""
+    def stop(
+        self, job: Job, given: JobAdmission, text: str, *, reason: EvictionReason | None, at_ms: int = 0
+    ) -> StopJob:
+        """Evict; *reason* None: it was suspended by hand, and is not to come back by itself. *at_ms* 0: not known."""
         why = str(reason) if reason else SUSPENDED_BY_HAND
         return StopJob(
             workload=job_uid(job.uid),
             uid=job.uid,
             ref=self.ref(job),
             admission=text,
-            requeue=_ENCODER.encode(_Requeue(_evictions(job) + 1, why)).decode(),
+            requeue=write_requeue(Requeue(read_requeue(job.requeue).count + 1, why, at_ms)),
             deactivate=reason is None or why.startswith("Deactivated"),
             parallelism=given.parallelism,
             completions=given.completions,
@@ -239,13 +234,6 @@ def _sum(one: PodSetAssignment, more: PodSetAssignment) -> PodSetAssignment:
     added = dict(more.usage)
     usage = tuple((resource, amount + added.get(resource, 0)) for resource, amount in one.usage)
     return msgspec.structs.replace(one, usage=usage, count=one.count + more.count)
-
-
-def _evictions(job: Job) -> int:
-    try:
-        return _REQUEUE.decode(job.requeue).count if job.requeue else 0
-    except msgspec.MsgspecError:
-        return 0
 
 
 def admitted_count(job: Job, pod_set: str) -> int:

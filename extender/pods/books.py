@@ -200,8 +200,12 @@ class Books(SetRecords):
         """Whether *uid* comes back as itself: a group does, a pod is followed by another one."""
         return uid in self._members
 
-    def stop(self, uid: WorkloadUid, why: EvictionReason, message: str) -> tuple[list[EngineEvent], list[PodEffect]]:
+    def stop(
+        self, uid: WorkloadUid, why: EvictionReason, message: str, *, at_ms: int
+    ) -> tuple[list[EngineEvent], list[PodEffect]]:
         """Time has come for an admitted workload: it is told to stop, and holds its quota until it is gone.
+
+        *at_ms* is now; a pod does not keep it, since what comes after it is another pod.
 
         Nothing, if it was told before or holds none.
         """

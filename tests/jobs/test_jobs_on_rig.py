@@ -7,6 +7,7 @@ import pytest
 from tests.jobs.lab import (
     ADMISSION,
     EVICTED,
+    JOBS,
     MANAGED,
     Lab,
     a_while,
@@ -58,12 +59,13 @@ async def test_an_evicted_job_counts_no_failure_and_moves_to_the_other_flavor_wi
     assert annotation(admitted, EVICTED) is None
 
 
-async def test_quota_is_free_only_when_the_pods_have_ended(lab: Lab):
+async def test_quota_is_free_only_when_the_pods_have_ended_and_the_evicted_job_keeps_its_place(lab: Lab):
     slow = {"rig.cohort-extender.io/terminate-seconds": "4"}
     await lab.priority("urgent", 100)
     await lab.quota(blue=2)
     await lab.submit(job("slow", pod_annotations=slow))
     await lab.running("slow", 2)
+    await lab.submit(job("later"))
     await lab.submit(job("urgent", labels={"kueue.x-k8s.io/priority-class": "urgent"}))
     await lab.until_job("slow", lambda found: annotation(found, EVICTED) is not None, "evicted")
     await a_while(1.5)
@@ -77,3 +79,6 @@ async def test_quota_is_free_only_when_the_pods_have_ended(lab: Lab):
     waiting = await lab.job("slow")
     assert waiting["status"].get("failed", 0) == 0
     assert as_json(annotation(waiting, "cohort-extender.io/requeue"))["count"] == 1
+    await lab.api.delete(f"{JOBS}/urgent", propagationPolicy="Background")
+    await lab.running("slow", 2)
+    assert not is_admitted(await lab.job("later"))

@@ -12,7 +12,7 @@ from extender.model.jobs import ACTIVE_ANNOTATION, Job, JobSeen, SetJobCondition
 from extender.model.names import Namespace, NodeName, PodUid
 from extender.pods.timers import ReadyTimes, Times
 from tests.app.desk import LAB, NODE, Desk, of
-from tests.jobs.build import KINDS, admitted, evicted, job, unit_pod
+from tests.jobs.build import KINDS, UID, admitted, evicted, job, unit_pod
 
 READY = Times(ready=ReadyTimes(timeout_ms=10_000, recovery_ms=5_000, backoff_base_ms=20_000, limit=1))
 GPU = "nvidia.com/gpu"
@@ -81,6 +81,20 @@ async def test_a_job_whose_pods_are_not_ready_in_time_is_put_back_after_a_while(
     assert at.said(waits)[0][0] == "BackOff"
     assert of(at.turn(after_ms=19_998), StartJob) == []
     assert len(of(at.turn(after_ms=2), StartJob)) == 1
+
+
+async def test_one_that_was_not_ready_in_time_is_behind_those_that_came_before_that():
+    at = Bench()
+    write = at.start()
+    (stop,) = of(at.turn(after_ms=10_000), StopJob)
+    at.stopped(write, stop)
+    stopped_ms = at.now_ms
+    waits = at.driver.engine.workload(UID)
+    at.start(after_ms=20_000)
+    runs = at.driver.engine.workload(UID)
+
+    assert waits.created_ms == stopped_ms
+    assert runs.created_ms == job(**HELD).created_ms
 
 
 async def test_one_that_has_no_pods_at_all_is_not_ready_either():

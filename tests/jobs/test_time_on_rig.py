@@ -12,7 +12,7 @@ OPENED = {
     "settings": {
         "waitForPodsReady": {
             "timeout": "4s",
-            "requeuingStrategy": {"backoffBaseSeconds": 3, "backoffMaxSeconds": 3, "backoffLimitCount": 1},
+            "requeuingStrategy": {"backoffBaseSeconds": 8, "backoffMaxSeconds": 8, "backoffLimitCount": 1},
         }
     }
 }
