@@ -26,6 +26,7 @@ def main() -> int:
     which = commands.add_parser("which", help="print where a component's binary is")
     which.add_argument("component", choices=COMPONENTS)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: half a build is removed
     try:
         if arguments.command == "up":
             asyncio.run(_up(arguments.nodes, arguments.gpus))
@@ -37,6 +38,9 @@ def main() -> int:
     except BuildError as error:
         print(f"rig: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nrig: stopped; what Go has compiled so far is not compiled again", file=sys.stderr)
+        return 130
     return 0
 
 

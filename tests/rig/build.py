@@ -179,7 +179,7 @@ def _building(key: str) -> Iterator[Path | None]:
 
 def _go_build(title: str, mod: Path, package: str, output: Path, *, ldflags: str) -> None:
     go = find_go(mod)
-    print(f"rig: building {title} with {go}; the first time takes about ten minutes", flush=True)
+    print(f"rig: building {title} with {go}; the first time takes some five minutes on two cores", flush=True)
     modfile = f"-modfile={mod}"
     listing = [str(go), "list", modfile, "-deps", package]
     packages = _go(f"{title}: modules", listing)
