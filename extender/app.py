@@ -7,7 +7,6 @@ requests answered for a while, listeners closed.
 
 import asyncio
 import contextlib
-import gc
 import os
 import secrets
 import signal
@@ -24,6 +23,7 @@ from extender.certs.keeper import ClientTrust, Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import FileSource, SecretSource, Source
 from extender.clock import DatedClock
+from extender.collector import keep_what_is_held, quiet_the_collector
 from extender.driver import Driver
 from extender.engine.engine import Engine
 from extender.jobs.placement import JobPlacement
@@ -32,7 +32,7 @@ from extender.kube import resources
 from extender.kube.client import ApiClient, PatchType
 from extender.kube.config import find_config
 from extender.kube.lease import Leader, Timing
-from extender.kube.watch import Watcher
+from extender.kube.watch import Intake, Watcher
 from extender.kube.writer import WRITE_TIMEOUT_S, Outcome, Writer
 from extender.model.effects import Effect
 from extender.model.errors import ExtenderError, TransientError
@@ -58,7 +58,6 @@ FRESHEN_S_MAX = 5.0
 VERSION_POLL_S = 60.0
 """How often we ask which version of Kueue's API is served."""
 SERVICE = "cohort-extender"
-GC_THRESHOLDS = (50_000, 20, 100)
 BODY_BYTES_MAX = {"extender": 8 << 20, "webhook": 7 << 20}
 
 log = structlog.get_logger()
@@ -68,15 +67,8 @@ def run(config: str | None, kubeconfig: str) -> None:
     """Run the service until SIGTERM or SIGINT. Raises: UserError, when the configuration is wrong."""
     settings = read_settings(config)
     set_up_logging(settings.log_level, settings.log_format)
-    _quiet_the_collector()  # before anybody waits for us: to look at all that was imported takes some 50 ms
+    quiet_the_collector()  # before anybody waits for us: to look at all that was imported takes some 50 ms
     uvloop.run(App(settings, kubeconfig=kubeconfig).serve())
-
-
-def _quiet_the_collector() -> None:
-    """What is held now lives long: take it out of full collections, whose pause would be seen by the scheduler."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class _CertApi:
@@ -191,10 +183,10 @@ class App:
             meter=self._metrics,
             times=settings.times(),
         )
-        jobs = resources.jobs(kinds)
+        jobs, intake = resources.jobs(kinds), Intake()
         self._carriers = {"pods", *(resource.name for resource in jobs)}
         self._watchers = {
-            resource.name: Watcher(client, resource, self._driver.take, report=_report)
+            resource.name: Watcher(client, resource, self._driver.take, report=_report, intake=intake)
             for resource in (*resources.everything(version), *jobs)
         }
         ca_file = settings.tls.client_ca_file
@@ -281,8 +273,8 @@ class App:
         Our own writes of an earlier term end first: one that still is on its way could land behind our list.
         """
         await asyncio.gather(*(watcher.synced.wait() for watcher in self._watchers.values()))
-        _quiet_the_collector()
-        log.info("synced", pods=len(list(self._books.pods())))
+        keep_what_is_held()
+        log.info("synced", pods=self._watchers["pods"].held)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leader.run())
             while True:

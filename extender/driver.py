@@ -1,12 +1,16 @@
 """Owns the engine and the books, and sets the pace: facts at once, decisions in passes of our own.
 
 Everything here runs on one event loop and nothing awaits between a fact and its effect on the state, so there are no
-locks. Only the leader runs passes and writes; a follower's state is as current, so it answers the scheduler all the
-same and takes over in the pass after it has the lease.
+locks. A turn (one pass and what is told of it) lets others have the loop after every millisecond; facts that come
+meanwhile wait for its end, so that it decides as if it had never been interrupted. Only the leader runs passes and
+writes; a follower's state is as current, so it answers the scheduler all the same and takes over in the pass after it
+has the lease.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -38,6 +42,8 @@ PACE_S = 0.005
 """Facts that arrive within this time share a pass."""
 IDLE_S = 1.0
 """How long the loop sleeps at most: conditions and status are looked at this often."""
+STEP_S = 0.001
+"""How long a turn holds the event loop before others have their turn: requests of the scheduler wait no longer."""
 
 log = structlog.get_logger()
 
@@ -92,11 +98,17 @@ class Driver:
         self._leading = False
         self._wake = asyncio.Event()
         self._wake_at_ms: int | None = None
+        self._turning: Iterator[None] | None = None
+        self._stepping = False
+        self._late: deque[Callable[[], None]] = deque()
 
     # --- facts ---
 
     def take(self, events: Iterable[Event]) -> None:
-        """Take facts from the watches at once."""
+        """Take facts from the watches at once, or at the end of the turn in whose middle they come."""
+        if self._in_a_turn():
+            self._late.append(partial(self.take, events))
+            return
         self.books.begin()
         for event in events:
             for told in self.books.apply(event):
@@ -114,6 +126,7 @@ class Driver:
 
     def lead(self, leading: bool) -> None:
         """Start or stop deciding."""
+        self._end_turn()
         if leading != self._leading:
             log.info("leading" if leading else "following")
             self._teller.start_over()
@@ -131,6 +144,9 @@ class Driver:
 
     def refused(self, effect: Effect, cause: str) -> None:
         """A write was not carried out: give back what was charged for it, or let the victim be chosen again."""
+        if self._in_a_turn():
+            self._late.append(partial(self.refused, effect, cause))
+            return
         name = type(effect).__name__
         match effect:
             case UngatePod() | EvictPod() | AdoptPod():
@@ -157,24 +173,72 @@ class Driver:
         while True:
             await self._rest()
             if self._leading:
-                self.turn()
+                await self._turn_by_and_by()
+
+    async def _turn_by_and_by(self) -> None:
+        """A turn that lets others have the loop every millisecond. What it decides is the same."""
+        self._turning = self._steps()
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        while self._step():
+            if clock() - began_s > STEP_S:
+                await asyncio.sleep(0)
+                began_s = clock()
 
     def turn(self) -> None:
         """All that a leader does about what it knows now."""
+        self._turning = self._steps()
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Do the rest of a turn that others have interrupted."""
+        while not self._stepping and self._step():
+            pass
+
+    def _step(self) -> bool:
+        """One step of the turn; whether there was one."""
+        if self._turning is None:
+            return False
+        self._stepping = True
+        try:
+            next(self._turning)
+        except StopIteration:
+            self._turning = None
+            return False
+        finally:
+            self._stepping = False
+        return True
+
+    def _in_a_turn(self) -> bool:
+        """Whether a turn is interrupted: what comes now waits for its end, for it decides on what it began with.
+
+        A write that is refused in the moment in which the turn itself hands it over does not wait.
+        """
+        return self._turning is not None and not self._stepping
+
+    def _steps(self) -> Iterator[None]:
+        """A turn, step by step, and what came in the middle of it."""
         self._clockwork.pass_time(self._clock_ms())
+        yield
         for effect in [*self.books.adoptions(), *self.books.finish()]:
             self._submit(effect)
-        self.decide()
+            yield
+        yield from self._deciding()
         now_ms = self._clock_ms()
-        self._teller.words(now_ms)
-        self._teller.explain(now_ms)
-        self._write_conditions()
-        self._teller.write_statuses(now_ms)
+        for tell in (self._teller.words, self._teller.explain, self._write_conditions, self._teller.write_statuses):
+            tell(now_ms)
+            yield
         self._patrol.look(now_ms)
+        yield
+        while self._late:
+            self._late.popleft()()
+            yield
 
     async def _rest(self) -> None:
         now_ms = self._clock_ms()
-        wakes = (self._wake_at_ms, self._teller.next_due_ms(now_ms), self._clockwork.next_due_ms())
+        wakes: tuple[int | None, ...] = ()
+        if self._leading:
+            wakes = (self._wake_at_ms, self._teller.next_due_ms(now_ms), self._clockwork.next_due_ms())
         sleep_s = min([IDLE_S, *(max(0, at - now_ms) / 1000 for at in wakes if at is not None)])
         try:
             async with asyncio.timeout(max(sleep_s, PACE_S)):
@@ -184,13 +248,16 @@ class Driver:
         self._wake.clear()
         await asyncio.sleep(PACE_S)
 
-    def decide(self) -> None:
+    def _deciding(self) -> Iterator[None]:
         """Do what has come due, run one pass, and hand the effects to the writer."""
         now_ms, started = self._clock_ms(), asyncio.get_running_loop().time()
         self._clockwork.pass_time(now_ms)
         if not self.engine.has_work:
             return
-        result = self.engine.run_pass(now_ms)
+        result = None
+        for result in self.engine.pass_in_steps(now_ms):  # noqa: B007 - the last one is the result
+            yield
+        assert result is not None
         self._wake_at_ms = result.wake_at_ms
         for effect in result.effects:
             match effect:
@@ -198,8 +265,10 @@ class Driver:
                     self._admit(effect, now_ms)
                 case Evict():
                     self._evict(effect)
+            yield
         for uid, why in result.reasons:
             self._teller.decided(uid, why, now_ms)
+            yield
         admitted = any(isinstance(effect, Admit) for effect in result.effects)
         self._meter.attempt(admitted=admitted, seconds=asyncio.get_running_loop().time() - started)
 
@@ -239,5 +308,5 @@ class Driver:
         workload = self.engine.workload(uid)
         return workload.name if workload else str(uid)
 
-    def _write_conditions(self) -> None:
-        self._teller.write_conditions(self._clock_ms())
+    def _write_conditions(self, now_ms: int) -> None:
+        self._teller.write_conditions(now_ms)

@@ -25,9 +25,14 @@ class Tally:
         """The count of *queue*, to be looked at only."""
         return self._counts.get(queue) or Count()
 
-    def waiting(self) -> list[WorkloadUid]:
-        """All workloads that hold nothing."""
-        return [uid for uid, (_, admission) in self._known.items() if admission is None]
+    def known(self) -> list[WorkloadUid]:
+        """All workloads."""
+        return list(self._known)
+
+    def waits(self, uid: WorkloadUid) -> bool:
+        """Whether that workload is there and holds nothing."""
+        found = self._known.get(uid)
+        return found is not None and found[1] is None
 
     def note(self, uid: WorkloadUid, workload: Workload | None, admission: Admission | None) -> LocalQueueKey | None:
         """*workload* (None: gone) holds *admission* from now on; the LocalQueue whose count changed, if one did."""

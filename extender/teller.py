@@ -5,7 +5,7 @@ when a pod that was told to wait is admitted. Evictions have an event each; a gr
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,6 +27,8 @@ from extender.tally import Tally
 
 STATUS_MS = 1_000
 """How often the status of queues is looked at."""
+AGAIN_MAX = 500
+"""Of how many workloads and pods a new leader looks at what they are told, in one round: a millisecond or so."""
 EXPLAINED_MAX = 50
 """How many workloads that no pass has looked at are given a reason in one round."""
 
@@ -71,6 +73,7 @@ class Teller:
         )
         self._statuses_ms = 0
         self._unexplained: dict[WorkloadUid, None] = {}
+        self._again: Iterator[WorkloadUid] = iter(())
 
     # --- what happens ---
 
@@ -100,6 +103,7 @@ class Teller:
 
     def words(self, now_ms: int) -> None:
         """Take what the books have to say about single pods."""
+        self._books.say_more(AGAIN_MAX)
         remarked, self._books.remarked = self._books.remarked, {}
         for uid, why in remarked.items():
             if why is None:
@@ -141,13 +145,17 @@ class Teller:
         """
         self._statuses.start_over()
         self._conditions = Conditions()
-        self._unexplained = dict.fromkeys(self._tally.waiting())
+        self._unexplained = {}
+        self._again = iter(self._tally.known())
         self._books.say_again()
 
     # --- what is written ---
 
     def explain(self, now_ms: int) -> None:
         """Give a reason to those that wait unseen, behind the head of a StrictFIFO queue for example."""
+        for uid in itertools.islice(self._again, AGAIN_MAX):
+            if self._tally.waits(uid) and not self._conditions.has(uid):
+                self._unexplained[uid] = None
         for uid in list(itertools.islice(self._unexplained, EXPLAINED_MAX)):
             del self._unexplained[uid]
             why = self._engine.reason_of(uid)

@@ -1,5 +1,6 @@
 """The front door: facts in, passes of cycles, verdicts out. Holds the state and drives the cycles; decides nothing."""
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
@@ -58,18 +59,28 @@ class Engine:
 
     def run_pass(self, now_ms: int) -> PassResult:
         """Run cycles until nothing changes any more. A pass with nothing to do costs nothing."""
+        *_, result = self.pass_in_steps(now_ms)
+        assert result is not None
+        return result
+
+    def pass_in_steps(self, now_ms: int) -> Iterator[PassResult | None]:
+        """``run_pass`` in steps, the result last: a cycle is a step, and so is a reason.
+
+        Between two steps questions are answered as the state is then. Facts wait until the end.
+        """
         log = PassLog(now_ms)
         cycles = 0
         while (self.has_work or (log.doubt and self._displaced(log))) and cycles < CYCLES_MAX:
             cycles += 1
             self._one_cycle(log)
-        looks = ((uid, self.reason_of(uid)) for uid in islice(log.looked, REASONS_MAX))
-        return PassResult(
-            log.effects(),
-            tuple((uid, found) for uid, found in looks if found is not None),
-            cycles,
-            taken_back=tuple(log.taken_back),
-        )
+            yield None
+        reasons = []
+        for uid in islice(log.looked, REASONS_MAX):
+            found = self.reason_of(uid)
+            if found is not None:
+                reasons.append((uid, found))
+            yield None
+        yield PassResult(log.effects(), tuple(reasons), cycles, taken_back=tuple(log.taken_back))
 
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""

@@ -26,6 +26,9 @@ from extender.model.jobs import (
     SuspendJob,
 )
 
+IN_FLIGHT_FIRST: Final = 4
+REST_S: Final = 30.0
+"""After so long without an answer connections may have been closed."""
 ACTS_MAX: Final = 50_000
 CONDITIONS_MAX: Final = 50_000
 STATUSES_MAX: Final = 10_000
@@ -83,6 +86,29 @@ class Bucket:
     def take(self) -> None:
         """Use one token, after ``wait_s`` answered 0."""
         self._tokens -= 1
+
+
+class Window:
+    """How many writes may be in flight: a few after a rest, then one more with each answer, up to *most*.
+
+    After a rest there are no open connections. To open all at once would hold the event loop with handshakes that end
+    together, a millisecond each.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = self._first = min(most, IN_FLIGHT_FIRST)
+        self._answered_s = 0.0
+
+    def size(self, now_s: float) -> int:
+        """How many may be in flight now."""
+        if now_s - self._answered_s > REST_S:
+            self._size = self._first
+        return self._size
+
+    def answered(self, now_s: float) -> None:
+        """A write has ended."""
+        self._size, self._answered_s = min(self._most, self._size + 1), now_s
 
 
 class Pace(msgspec.Struct, frozen=True):

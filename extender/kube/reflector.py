@@ -149,9 +149,12 @@ class Reflector:
 
     def list_ended(self, version: str) -> list[Event]:
         """The list is complete at *version*: what it lacks is gone. The watch is next."""
-        facts = [
-            self._codec.gone(self._held.pop(key)) for key in [key for key in self._held if key not in self._listed]
-        ]
+        gone = self._held.keys() - self._listed  # at the speed of sets: it is all that holds the loop here
+        facts = (
+            [self._codec.gone(self._held.pop(key)) for key in [key for key in self._held if key in gone]]
+            if gone
+            else []
+        )
         self.item_problems = {key: text for key, text in self.item_problems.items() if key in self._listed}
         self._listed = set()
         self.counters.facts += len(facts)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from extender.kube.client import PatchType
-from extender.kube.outbox import Job, Outbox, Pace
+from extender.kube.outbox import Job, Outbox, Pace, Window
 from extender.kube.wire import UNREADABLE, MetaOnlyWire
 from extender.kube.writes import FIELD_MANAGER, pod_path, request_for
 from extender.kube.writes_jobs import job_path
@@ -190,7 +190,7 @@ class Writer:
         self._queue_api = queue_api
         self._identity = identity
         self._request_s_max = request_s_max
-        self._in_flight_max = in_flight_max
+        self._window = Window(in_flight_max)
         self._outbox = Outbox(pace)
         self._clock = clock
         self._wall_clock = wall_clock
@@ -242,7 +242,7 @@ class Writer:
             while True:
                 self._wake.clear()
                 now_s = self._clock()
-                while self._in_flight < self._in_flight_max:
+                while self._in_flight < self._window.size(now_s):
                     now_s = self._clock()
                     job = self._outbox.take(now_s)
                     if job is None:
@@ -257,7 +257,7 @@ class Writer:
         Asked of a later moment, a token that came in between would count as one that had been there, and what waits
         for it would wait for ever.
         """
-        due_s = self._outbox.due_in_s(taken_s) if self._in_flight < self._in_flight_max else None
+        due_s = self._outbox.due_in_s(taken_s) if self._in_flight < self._window.size(taken_s) else None
         if due_s is None:
             await self._wake.wait()
             return
@@ -274,6 +274,7 @@ class Writer:
             outcome = await self._attempt(job)
         finally:
             self._in_flight -= 1
+            self._window.answered(self._clock())
         if outcome is None:
             self.counters.retried += 1
         else:

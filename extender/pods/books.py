@@ -5,6 +5,7 @@ status heartbeat costs a dictionary lookup (``records``). Decisions go in and wr
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from extender.model.effects import (
     Admit,
@@ -240,11 +241,17 @@ class Books(SetRecords):
     # --- words ---
 
     def say_again(self) -> None:
-        """A new term: everything there is to say about single pods is news."""
+        """A new term: everything there is to say about single pods is news, by and by (``say_more``)."""
         for remarks_of_group in self._remarks.values():
             self.remarked.update(remarks_of_group)
-        for pod in self._pods.values():
-            self._note_stale(pod)
+        self._unsaid = iter(list(self._pods))
+
+    def say_more(self, most: int) -> None:
+        """Look at *most* more of the pods that there may be something to say about since the term began."""
+        for uid in islice(self._unsaid, most):
+            pod = self._pods.get(uid)
+            if pod is not None:
+                self._note_stale(pod)
 
     def condition(self, workload: WorkloadUid, why: Reason | None) -> list[PodEffect]:
         """The writes that say why a workload waits; *why* None: it is admitted."""

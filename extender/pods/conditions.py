@@ -104,6 +104,10 @@ class Conditions:
         self._tokens: float = BURST
         self._refilled_ms: int | None = None
 
+    def has(self, uid: WorkloadUid) -> bool:
+        """Whether a reason is known."""
+        return uid in self._entries
+
     def note(
         self,
         uid: WorkloadUid,

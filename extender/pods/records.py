@@ -4,7 +4,7 @@ Which workload a pod belongs to is decided here and nowhere else. Facts come in 
 when something that the engine reads has changed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -81,6 +81,7 @@ class Records:
         self._strays: dict[PodUid, Pod] = {}
         self._adopting: dict[PodUid, Pod] = {}
         self._uncounted: dict[PodUid, None] = {}
+        self._unsaid: Iterator[PodUid] = iter(())
 
     @property
     def flavors(self) -> dict[FlavorName, ResourceFlavor]:

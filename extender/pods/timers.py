@@ -6,6 +6,7 @@ heap, so a question costs what has come due. Source: pods specification, section
 
 import heapq
 from enum import StrEnum
+from itertools import islice
 
 import msgspec
 
@@ -14,6 +15,8 @@ from extender.model.names import WorkloadUid
 RETRY_MIN_MS = 1_000
 RETRY_MAX_MS = 30_000
 COUNTS_MAX = 10_000
+CHANGES_MAX = 500
+"""How many changes of workloads one question looks at: a ms or so, also when a new leader asks about all."""
 
 
 class ReadyTimes(msgspec.Struct, frozen=True):
@@ -84,6 +87,7 @@ class Timers:
     def __init__(self, times: Times) -> None:
         self.times = times
         self._changed: dict[WorkloadUid, Clocked | None] = {}
+        self._left_over = False
         self._entries: dict[WorkloadUid, _Entry] = {}
         self._heap: list[tuple[int, What, str]] = []
         self._retries: dict[str, int] = {}
@@ -98,9 +102,9 @@ class Timers:
 
     def due(self, now_ms: int) -> list[Due]:
         """What has come due by now, each once."""
-        changed, self._changed = self._changed, {}
-        for uid, clocked in changed.items():
-            self._take(uid, clocked, now_ms)
+        for uid in list(islice(self._changed, CHANGES_MAX)):
+            self._take(uid, self._changed.pop(uid), now_ms)
+        self._left_over = bool(self._changed)
         found = []
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, what, key = heapq.heappop(self._heap)
@@ -118,7 +122,9 @@ class Timers:
         return found
 
     def next_due_ms(self) -> int | None:
-        """When ``due`` is worth asking again; None: when something is noted."""
+        """When ``due`` is worth asking again, 0: at once; None: when something is noted."""
+        if self._left_over:
+            return 0
         return self._heap[0][0] if self._heap else None
 
     # --- deadlines of workloads ---

@@ -1,11 +1,10 @@
 """The shipped extender as a process of its own, over the benchmark's cluster, in plain HTTP. Prints its port."""
 
 import asyncio
-import gc
 
 import uvloop
 
-from extender.app import GC_THRESHOLDS
+from extender.collector import quiet_the_collector
 from extender.pods.placement import Placement
 from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
@@ -42,9 +41,7 @@ async def serve() -> None:
         body_max={"extender": BODY_BYTES_MAX, "webhook": 0},
     )
     await server.start({"extender": 0, "webhook": 0, "http": 0}, host="127.0.0.1", tls={})
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    quiet_the_collector()
     print(server.ports["extender"], flush=True)
     await asyncio.Event().wait()
 

@@ -5,7 +5,6 @@ and tuned as in production. Virtual seconds are those of a simulated cluster in 
 """
 
 import argparse
-import gc
 import json
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from extender.app import GC_THRESHOLDS
+from extender.collector import quiet_the_collector
 from extender.model.policy import DEFAULT_STRATEGIES, Policy
 from extender.model.quota import PreemptionPolicy
 from tests.bench._load import Lab, workload
@@ -206,9 +205,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="also write keys and rows to this file")
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part only (may be repeated)")
     asked = parser.parse_args(argv)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    quiet_the_collector()
     console = Console(width=max(140, Console().width))
     rows: list[Row] = []
     started = time.perf_counter()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.kube.outbox import Bucket, Outbox, Pace
+from extender.kube.outbox import IN_FLIGHT_FIRST, REST_S, Bucket, Outbox, Pace, Window
 from extender.model.effects import EvictionReason, EvictPod, RecordEvent, SetPodCondition, SetQueueStatus, UngatePod
 
 
@@ -174,3 +174,19 @@ def test_what_waits_for_a_token_is_due_by_the_moment_at_which_it_was_asked_for()
     due_s = outbox.due_in_s(before_s)
     assert due_s is not None
     assert due_s > 0
+
+
+def test_after_a_rest_few_are_in_flight_and_more_with_each_answer():
+    window = Window(IN_FLIGHT_FIRST + 2)
+    sizes = [window.size(100.0)]
+    for _ in range(3):
+        window.answered(100.0)
+        sizes.append(window.size(100.0))
+    rested = window.size(100.0 + REST_S), window.size(100.1 + REST_S)
+
+    assert sizes == [IN_FLIGHT_FIRST, IN_FLIGHT_FIRST + 1, IN_FLIGHT_FIRST + 2, IN_FLIGHT_FIRST + 2]
+    assert rested == (IN_FLIGHT_FIRST + 2, IN_FLIGHT_FIRST)
+
+
+def test_a_window_is_never_wider_than_asked():
+    assert Window(1).size(0.0) == 1

@@ -18,6 +18,7 @@ from extender.model.names import ClusterQueueName, LocalQueueName, Namespace, No
 from extender.model.pods import GATE, Owner
 from extender.model.quota import LocalQueue, Toleration
 from extender.model.reasons import ReasonCode, reason
+from extender.pods.admission import write_admission
 from extender.pods.books import Books
 from tests.pods.build import A100_LABELS, GPU, admission, admit, hospital_books, pod
 
@@ -269,3 +270,18 @@ def test_records_are_frozen():
     with pytest.raises(AttributeError):
         pod().name = "other"  # type: ignore[misc]  # that is the point
     assert msgspec.structs.replace(pod(), name="other").name == "other"
+
+
+def test_a_new_term_looks_at_what_pods_say_by_and_by():
+    books = hospital_books()
+    for name in ("a", "b", "c"):
+        text = write_admission(PodUid(name), "main", admission())
+        books.apply(PodSeen(pod(name, gates=(), admission=text, admitted_reason="QuotaUsed")))
+    books.stale.clear()
+    books.say_again()
+    looked = []
+    for _ in range(3):
+        books.say_more(2)
+        looked.append(sorted(books.stale))
+
+    assert looked == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.model.names import WorkloadUid
-from extender.pods.timers import Clocked, Due, ReadyTimes, Timers, Times, What
+from extender.pods.timers import CHANGES_MAX, Clocked, Due, ReadyTimes, Timers, Times, What
 
 UID = WorkloadUid("w")
 MINUTE = 60_000
@@ -35,6 +35,16 @@ def test_what_comes_due_comes_once(clocked, what, at_ms):
     assert clock.due(at_ms - 1) == []
     assert clock.due(at_ms) == [Due(what, UID)]
     assert clock.due(10 * at_ms) == []
+
+
+def test_a_question_looks_at_some_changes_and_is_due_again_at_once():
+    clock = timers(**{f"w{number}": STARTING for number in range(CHANGES_MAX + 1)})
+    first = clock.due(2_000), clock.next_due_ms()
+    second = clock.due(2_000), clock.next_due_ms()
+
+    assert first == ([], 0)
+    assert second == ([], 11_000)
+    assert len(clock.due(11_000)) == CHANGES_MAX + 1
 
 
 def test_the_next_deadline_is_known():
