@@ -30,8 +30,8 @@ QUEUED_MAX = 100
 """Pods that exist at once, and that are about to be created; above it nobody submits, so that too slow a machine
 shows in the rate."""
 CREATIONS_IN_FLIGHT = 24
-ENDINGS_IN_FLIGHT = 12
-DELETIONS_IN_FLIGHT = 12
+ENDINGS_IN_FLIGHT = 24
+DELETIONS_IN_FLIGHT = 32
 KEPT_S = 3.0
 """How long a pod that has ended is kept."""
 AGAIN_S = 0.5
