@@ -79,10 +79,11 @@ def plot(rows: list[Figures], path: Path) -> None:
             axes = grid[line][column]
             axes.plot([row[axis] for row in along], [row[name] for row in along], marker="o")
             axes.set_xscale("log")
-            axes.set_ylim(bottom=0)
             if column == 0:
                 axes.set_ylabel(name)
         grid[-1][column].set_xlabel(axis)
+    for line in grid:
+        line[0].set_ylim(bottom=0, top=1.1 * max(axes.dataLim.ymax for axes in line))
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
