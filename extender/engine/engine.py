@@ -64,7 +64,7 @@ class Engine:
         return result
 
     def pass_in_steps(self, now_ms: int) -> Iterator[PassResult | None]:
-        """``run_pass`` in steps, the result last: a cycle is a step, and so is a reason.
+        """``run_pass`` in steps, the result last: the cycle of a tree is a step, and so is a reason.
 
         Between two steps questions are answered as the state is then. Facts wait until the end.
         """
@@ -72,8 +72,8 @@ class Engine:
         cycles = 0
         while (self.has_work or (log.doubt and self._displaced(log))) and cycles < CYCLES_MAX:
             cycles += 1
-            self._one_cycle(log)
-            yield None
+            for _ in self._one_cycle(log):
+                yield None
         reasons = []
         for uid in islice(log.looked, REASONS_MAX):
             found = self.reason_of(uid)
@@ -85,10 +85,11 @@ class Engine:
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""
         report = CycleReport(heads={}, order={}, admitted=[], preempted=[], pending={})
-        self._one_cycle(PassLog(now_ms, report))
+        for _ in self._one_cycle(PassLog(now_ms, report)):
+            pass
         return report
 
-    def _one_cycle(self, log: PassLog) -> None:
+    def _one_cycle(self, log: PassLog) -> Iterator[None]:
         world = self._world
         world.settle()
         if world.drains:
@@ -97,6 +98,7 @@ class Engine:
         awake = world.awake
         for tree in list(awake) if len(awake) < 2 else sorted(awake, key=lambda tree: tree.rank):
             self._tree_cycle(tree, log)
+            yield
 
     def _displaced(self, log: PassLog) -> bool:
         """Whose preemptor was displaced goes for the one that now waits for its room, or stays; True if any stays."""
