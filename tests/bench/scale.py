@@ -91,6 +91,7 @@ def result(load: Plan, log: Log, ours: Result, floor: dict[str, float]) -> Resul
     """The figures of one run."""
     count, wall_s = len(log.lives), log.wall_s
     writes = Counter(ours["writes"]["sent_by_kind"])
+    decisions = writes["UngatePod"] + writes["EvictPod"]
     waits: dict[str, list[float]] = {name: [] for name in load.classes}
     for life in log.lives:
         waits[life.arrival.kind.name].append((life.admitted_s or 0.0) - (life.created_s or 0.0))
@@ -112,7 +113,8 @@ def result(load: Plan, log: Log, ours: Result, floor: dict[str, float]) -> Resul
         },
         "writes": dict(writes),
         "writes_per_workload": round(writes.total() / count, 3),
-        "writes_per_decision": round(writes.total() / max(1, writes["UngatePod"] + writes["EvictPod"]), 3),
+        "writes_per_decision": round(writes.total() / max(1, decisions), 3),
+        "words_per_workload": round((writes.total() - decisions) / count, 3),
         "floor": floor,
         "floor_s": round(_floor.floor_s(floor, count), 1),
         "goals": GOALS.get(load.name, {}),
