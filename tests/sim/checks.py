@@ -138,9 +138,18 @@ class Tolerance:
         self.late = False
 
     def check(self, story: "Story") -> None:
-        """Compare with the truth: what pods carry, and what is being written to them."""
+        """Compare with the truth: what pods carry and what is being written to them, or what the leader counts if more.
+
+        It may not know yet that a pod has ended, and go on writing to the others of a group.
+        """
         flying = {uid: text for replica in story.replicas for uid, text in replica.writing(zombies=False).items()}
-        held = holdings(story.api.members(), flying)
+        members = story.api.members()
+        held = holdings(members, flying)
+        if story.leader is not None:
+            alive = by_workload([pod for pod in members if not pod.ended]).keys()
+            counted = holdings(story.leader.members(), story.leader.in_flight())
+            for uid in alive & counted.keys():
+                held[uid] = max(held.get(uid, counted[uid]), counted[uid], key=lambda one: sum(one.amounts.values()))
         excess = quota_of(story.api.objects, held).excess()
         behind = story.leader is None or story.leader.lag(CONFIG) > 0
         if self.late and story.leader is not None and story.leader.lag(("pod",)) == 0:
