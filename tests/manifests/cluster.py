@@ -84,6 +84,21 @@ def probe(annotation: str) -> dict[str, Any]:
     }
 
 
+def jobs_beside(pods: str) -> str:
+    """The path of the Jobs in the namespace of *pods*."""
+    return pods.replace("/api/v1/", "/apis/batch/v1/").replace("/pods", "/jobs")
+
+
+def shaped_job(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The stored Job with the words of *wanted*, whatever its controller writes meanwhile."""
+    metadata = stored["metadata"] | {key: wanted["metadata"][key] for key in ("labels", "annotations")}
+    metadata.pop("resourceVersion")
+    inner = stored["spec"]["template"]
+    marks = inner["metadata"] | {"annotations": wanted["spec"]["template"]["metadata"]["annotations"]}
+    spec = stored["spec"] | {key: wanted["spec"][key] for key in ("suspend", "parallelism")}
+    return stored | {"metadata": metadata, "spec": spec | {"template": inner | {"metadata": marks}}}
+
+
 async def writer(rig: Rig) -> Api:
     """The API as our service account, with the right to create and put pods and Jobs too: to set scenes."""
     verbs = ["create", "update", "get"]

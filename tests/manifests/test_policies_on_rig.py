@@ -9,7 +9,17 @@ import pytest_asyncio
 
 from extender.model.pods import GATE, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
 from extender.serve.webhook import Webhook
-from tests.manifests.cluster import KUEUE, add_namespace, eventually, install, policies_work, refusal, writer
+from tests.manifests.cluster import (
+    KUEUE,
+    add_namespace,
+    eventually,
+    install,
+    jobs_beside,
+    policies_work,
+    refusal,
+    shaped_job,
+    writer,
+)
 from tests.rig import Api, Rig
 from tests.serve.doubles import FakeQueues, patched, review
 from tests.serve.guard_cases import CREATIONS, FOREIGN_GATE, UPDATES, WRITER, Case, pod
@@ -193,7 +203,7 @@ async def test_the_policy_guards_updates_like_the_webhook(rig: Rig, pods: str, o
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.says) for case in CREATED])
 async def test_the_policy_guards_new_jobs_like_the_webhook(rig: Rig, pods: str, case: JobCase) -> None:
-    said = await refusal(rig.api.request("POST", _jobs(pods), body=named(case.new), params=DRY))
+    said = await refusal(rig.api.request("POST", jobs_beside(pods), body=named(case.new), params=DRY))
 
     assert bool(said) is bool(case.refusal), said
     assert case.refusal in said
@@ -203,8 +213,8 @@ async def test_the_policy_guards_new_jobs_like_the_webhook(rig: Rig, pods: str, 
 async def test_the_policy_guards_jobs_like_the_webhook(rig: Rig, pods: str, ours: Api, case: JobCase) -> None:
     assert case.old is not None
     name = f"j{UPDATED.index(case)}"
-    path = f"{_jobs(pods)}/{name}"
-    stored = await ours.create(_jobs(pods), named(case.old, name))
+    path = f"{jobs_beside(pods)}/{name}"
+    stored = await ours.create(jobs_beside(pods), named(case.old, name))
     try:
         stored = await ours.replace(path, shaped_job(stored, case.old))
         said = await refusal(rig.api.request("PUT", path, body=shaped_job(stored, case.new), params=DRY))
@@ -213,20 +223,6 @@ async def test_the_policy_guards_jobs_like_the_webhook(rig: Rig, pods: str, ours
 
     assert bool(said) is bool(case.refusal), said
     assert case.refusal in said
-
-
-def _jobs(pods: str) -> str:
-    return pods.replace("/api/v1/", "/apis/batch/v1/").replace("/pods", "/jobs")
-
-
-def shaped_job(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """The stored Job with the words of *wanted*, whatever its controller writes meanwhile."""
-    metadata = stored["metadata"] | {key: wanted["metadata"][key] for key in ("labels", "annotations")}
-    metadata.pop("resourceVersion")
-    inner = stored["spec"]["template"]
-    marks = inner["metadata"] | {"annotations": wanted["spec"]["template"]["metadata"]["annotations"]}
-    spec = stored["spec"] | {key: wanted["spec"][key] for key in ("suspend", "parallelism")}
-    return stored | {"metadata": metadata, "spec": spec | {"template": inner | {"metadata": marks}}}
 
 
 def shaped(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:

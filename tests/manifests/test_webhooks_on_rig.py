@@ -20,13 +20,25 @@ from extender.certs.publish import Publisher
 from extender.certs.sources import SecretSource
 from extender.model.errors import Gone
 from extender.model.pods import GATE, QUEUE_NAME
+from extender.serve.guard_jobs import JobGuard
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
 from extender.serve.webhook import Webhook
-from tests.manifests.cluster import MANIFESTS, NAMESPACE, add_namespace, eventually, install, refusal, writer
+from tests.manifests.cluster import (
+    MANIFESTS,
+    NAMESPACE,
+    add_namespace,
+    eventually,
+    install,
+    jobs_beside,
+    refusal,
+    shaped_job,
+    writer,
+)
 from tests.rig import Api, ApiError, Rig
 from tests.serve.doubles import FakeHealth, FakeQueues
 from tests.serve.guard_cases import UPDATES, WRITER, Case, pod
+from tests.serve.job_cases import CREATED, EQUAL, LEAST, UPDATED, WAITING, JobCase, job
 
 pytestmark = [pytest.mark.rig]
 
@@ -34,6 +46,7 @@ RIG = {"scheduler": False}
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 DRY = {"dryRun": "All"}
+ASKED = {LEAST, EQUAL}
 
 
 class CertApi:
@@ -91,6 +104,7 @@ async def served(rig: Rig) -> AsyncIterator[Served]:
         webhooks={
             "/webhooks/mutate-pods": counted("mutate", webhook.mutate),
             "/webhooks/validate-pods": counted("validate", webhook.validate),
+            "/webhooks/validate-jobs": counted("validate-jobs", JobGuard(writer=WRITER).validate),
         },
         health=FakeHealth(),
         metrics=Metrics(),
@@ -261,3 +275,53 @@ async def test_the_bundle_outlives_another_apply_of_the_manifests(rig: Rig, argu
     assert (written, again) == (2, 0)
     assert found["webhooks"][0]["timeoutSeconds"] == 5
     assert {hook["clientConfig"]["service"]["name"] for hook in found["webhooks"]} == {"cohort-extender-webhook"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.says) for case in CREATED if "a queue must" not in case.says]
+)
+async def test_we_are_asked_about_new_jobs_that_say_more_than_their_queue(
+    rig: Rig, served: Served, case: JobCase
+) -> None:
+    served.calls.clear()
+    said = await refusal(rig.api.request("POST", jobs_beside(served.pods), body=named(case.new), params=DRY))
+
+    assert bool(said) is bool(case.refusal), said
+    assert case.refusal in said
+    assert served.calls["validate-jobs"] == int(
+        bool(case.refusal) or bool(set(case.new["metadata"]["annotations"]) & ASKED)
+    )
+
+
+# Of those that wait: a running one makes pods, about which we are called as well.
+HELD_CASES = [case for case in UPDATED if case.refusal and case.old and case.old["spec"]["suspend"]]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.says) for case in HELD_CASES])
+async def test_what_others_may_not_do_to_a_job_reaches_us(rig: Rig, served: Served, case: JobCase) -> None:
+    name = f"w{HELD_CASES.index(case)}"
+    path = f"{jobs_beside(served.pods)}/{name}"
+    async with await writer(rig) as ours:
+        stored = await ours.create(
+            jobs_beside(served.pods),
+            named(case.old or {}) | {"metadata": {**(case.old or {})["metadata"], "name": name}},
+        )
+        try:
+            stored = await ours.replace(path, shaped_job(stored, case.old or {}))
+            said = await refusal(rig.api.request("PUT", path, body=shaped_job(stored, case.new), params=DRY))
+        finally:
+            await rig.api.delete(path, propagationPolicy="Background")
+
+    assert case.refusal in said
+
+
+async def test_a_note_on_a_job_is_none_of_our_business(rig: Rig, served: Served) -> None:
+    made = job(**WAITING)
+    path = jobs_beside(served.pods)
+    stored = await rig.api.create(path, named(made))
+    served.calls.clear()
+    noted = shaped_job(stored, job(**WAITING, annotations={"note": "x"}))
+    said = await refusal(rig.api.request("PUT", f"{path}/p", body=noted, params=DRY))
+    await rig.api.delete(f"{path}/p", propagationPolicy="Background")
+
+    assert (said, served.calls["validate-jobs"]) == ("", 0)
