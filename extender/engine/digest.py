@@ -35,12 +35,14 @@ class Digest:
     def of(self, world: World) -> bytes:
         """The digest of *world*."""
         world.settle()
-        for uid in world.touched:
+        if world.touched is None:
+            self._sum, self._parts = 0, {}
+        for uid in world.workloads if world.touched is None else world.touched:
             self._sum -= self._parts.pop(uid, 0)
             if uid in world.workloads:
                 part = self._parts[uid] = _workload(world, uid)
                 self._sum += part
-        world.touched.clear()
+        world.touched = {}
         self._sum %= 1 << _BITS
         facts = [
             [world.flavors[name] for name in sorted(world.flavors)],

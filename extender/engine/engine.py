@@ -269,7 +269,7 @@ class Engine:
     def _requeue(self, tree: Tree, entry: Entry, cycle: Cycle, log: PassLog) -> bool:
         """Back in line, or parked; True if that changed the line. Follows: ordering specification, section 4."""
         pending, state, outcome = entry.pending, entry.state, entry.outcome
-        self._world.touched[entry.key[2]] = None
+        self._world.touch(entry.key[2])
         keeps = outcome in (Outcome.SKIPPED, Outcome.NO_CANDIDATES)
         pending.progress = entry.assignment.progress if keeps else None
         pending.progress_cycle = self._cycle

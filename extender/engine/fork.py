@@ -25,8 +25,9 @@ class _Fork:
         self._leaves: dict[Leaf, Leaf] = {}
         self._pending: dict[Pending, Pending] = {}
         made = self.made = World(world.policy)
-        for name in ("flavors", "cohorts", "local_queues", "namespaces", "workloads", "drains", "touched"):
+        for name in ("flavors", "cohorts", "local_queues", "namespaces", "workloads", "drains"):
             setattr(made, name, dict(getattr(world, name)))
+        made.touched = None if world.touched is None else dict(world.touched)
         made.copy_indexes(world)
         self._hierarchy(world.hierarchy, made.hierarchy)
         for uid, charge in world.charges.items():

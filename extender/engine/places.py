@@ -20,6 +20,7 @@ from extender.model.reasons import Reason, ReasonCode, reason
 from extender.model.workload import PodSet, Workload
 
 _SHAPES_KEPT = 4096
+TOUCHED_MAX = 100_000
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server puts it on every namespace."""
 
@@ -27,8 +28,8 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 class Places:
     """All places. ``awake`` are the trees with work, ``drains`` the workloads that a stopped queue lets go.
 
-    ``touched`` are the workloads that changed since the state was last digested. ``ways_in`` are the LocalQueues of
-    each cluster queue, ``flavor_users`` the cluster queues that list a flavor.
+    ``touched`` are the workloads that changed since the state was last digested; None: all may have. ``ways_in`` are
+    the LocalQueues of each cluster queue, ``flavor_users`` the cluster queues that list a flavor.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -44,17 +45,24 @@ class Places:
         self.charges: dict[WorkloadUid, Charge] = {}
         self.awake: dict[Tree, None] = {}
         self.drains: dict[WorkloadUid, None] = {}
-        self.touched: dict[WorkloadUid, None] = {}
+        self.touched: dict[WorkloadUid, None] | None = None
         self.shapes: dict[tuple[int, tuple[PodSet, ...]], Shape] = {}
         self.flavor_users: dict[FlavorName, dict[ClusterQueueName, None]] = {}
         self.by_local_queue: dict[LocalQueueKey, dict[WorkloadUid, None]] = {}
         self.ways_in: dict[ClusterQueueName, dict[LocalQueueKey, None]] = {}
 
+    def touch(self, uid: WorkloadUid) -> None:
+        """*uid* changed. Where nobody digests the state nothing is noted, and not more than is worth it anywhere."""
+        if self.touched is not None:
+            self.touched[uid] = None
+            if len(self.touched) > TOUCHED_MAX:
+                self.touched = None
+
     def enter(self, charge: Charge) -> None:
         """Charge it; a queue that is being drained has it evicted."""
         uid = charge.workload.uid
         self.charges[uid] = charge
-        self.touched[uid] = None
+        self.touch(uid)
         ledger.charge(charge)
         tree = charge.leaf.tree
         if tree is not None and not charge.assumed:
@@ -78,13 +86,13 @@ class Places:
         """Give its quota back and wake its tree."""
         uid = charge.workload.uid
         del self.charges[uid]
-        self.touched[uid] = None
+        self.touch(uid)
         self.drains.pop(uid, None)
         ledger.release(charge)
         if charge.leaf.tree is not None:
             charge.leaf.tree.leaving.pop(uid, None)
         self.wake(charge.leaf)
-        self._sweep(self.states[ClusterQueueName(charge.leaf.name)])
+        self._sweep(ClusterQueueName(charge.leaf.name))
 
     def _wait(self, workload: Workload) -> None:
         """Put *workload* where it has to wait; one that waits already moves only if something decisive changed."""
@@ -175,7 +183,7 @@ class Places:
             state.pending.remove(pending)
             if state.hold is not None and state.hold.pending is pending:
                 self.drop_hold(state)
-            self._sweep(state)
+            self._sweep(state.name)
 
     def _home(self, pending: Pending) -> ClusterQueueState | None:
         return None if pending.cluster_queue is None else self.states.get(pending.cluster_queue)
@@ -190,7 +198,7 @@ class Places:
     def rerank(self, charge: Charge) -> None:
         """Its record, or whether it was told to stop, changed."""
         uid = charge.workload.uid
-        self.touched[uid] = None
+        self.touch(uid)
         charge.evicted = charge.evicting or charge.workload.evicted
         ledger.rerank(charge)
         tree = charge.leaf.tree
@@ -218,12 +226,15 @@ class Places:
             found = self.states[name] = ClusterQueueState(name, self.hierarchy.leaf(name))
         return found
 
-    def _sweep(self, state: ClusterQueueState) -> None:
-        """A cluster queue that is gone is forgotten when nothing refers to it any more."""
+    def _sweep(self, name: ClusterQueueName) -> None:
+        """A cluster queue that is gone is forgotten when nothing refers to it any more, if that was not done yet."""
+        state = self.states.get(name)
+        if state is None or name in self.ways_in:
+            return
         leaf = state.leaf
-        if leaf.spec is None and not leaf.charges and not len(state.pending) and state.name not in self.ways_in:
+        if leaf.spec is None and not leaf.charges and not len(state.pending):
             self.hierarchy.forget_leaf(leaf)
-            del self.states[state.name]
+            del self.states[name]
 
     def ready(self, state: ClusterQueueState) -> None:
         """*state* may have a head."""

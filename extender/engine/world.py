@@ -97,7 +97,7 @@ class World(Places):
         self.hierarchy.drop_cluster_queue(name)
         state.renew()
         self._place_again(name)
-        self._sweep(state)
+        self._sweep(name)
 
     def _index_flavors(self, user: ClusterQueueName, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         for name in flavors_of(old):
@@ -138,6 +138,8 @@ class World(Places):
         members = self.by_local_queue.get(key, {})
         for uid in members:
             self._place_pending(uid)
+        if old is not None:
+            self._sweep(old.cluster_queue)
         if local_queue.stop_policy is StopPolicy.HOLD_AND_DRAIN:
             self.drains.update(dict.fromkeys(uid for uid in members if uid in self.charges))
 
@@ -147,7 +149,7 @@ class World(Places):
             self._unlink(old)
             for uid in self.by_local_queue.get(key, ()):
                 self._place_pending(uid)
-            self._sweep(self.states[old.cluster_queue])
+            self._sweep(old.cluster_queue)
 
     def _unlink(self, local_queue: LocalQueue | None) -> None:
         if local_queue is not None:
@@ -172,7 +174,7 @@ class World(Places):
         uid = workload.uid
         old = self.workloads.get(uid)
         self.workloads[uid] = workload
-        self.touched[uid] = None
+        self.touch(uid)
         if old is None or old.queue != workload.queue:
             if old is not None:
                 self._forget_member(old)
@@ -232,7 +234,7 @@ class World(Places):
         old = self.workloads.pop(uid, None)
         if old is None:
             return
-        self.touched[uid] = None
+        self.touch(uid)
         self._forget_member(old)
         charge = self.charges.get(uid)
         if charge is not None:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from extender.engine import check
+from extender.engine import check, places
 from extender.engine.hierarchy import Charge
-from extender.model.events import ClusterQueueSeen, WorkloadSeen
+from extender.model.events import ClusterQueueSeen, WorkloadGone, WorkloadSeen
 from extender.model.names import ClusterQueueName, CohortName, WorkloadUid
 from extender.model.quota import StopPolicy
 from extender.model.reasons import ReasonCode, reason
@@ -329,3 +329,26 @@ def test_a_look_at_one_queue_is_bounded(monkeypatch):
 
 def test_a_look_at_a_queue_that_is_gone_finds_nothing():
     assert busy().engine.check_queue(Q("nobody")) == []
+
+
+def test_where_nobody_digests_nothing_is_remembered_of_workloads_that_went():
+    lab = busy()
+    for number in range(50):
+        lab.waits(f"w{number}", "x1", 1)
+        lab.engine.apply(WorkloadGone(WorkloadUid(f"w{number}")))
+
+    assert lab.engine._world.touched is None
+
+
+def test_a_digest_after_more_changes_than_are_noted_is_that_of_the_state(monkeypatch):
+    monkeypatch.setattr(places, "TOUCHED_MAX", 3)
+    noted, plain = busy(), busy()
+    noted.engine.digest()
+    for lab in (noted, plain):
+        for number in range(8):
+            lab.waits(f"w{number}", "x1", 1)
+            lab.engine.apply(WorkloadGone(WorkloadUid(f"w{number}")))
+        lab.waits("last", "x1", 1)
+
+    assert noted.engine.digest() == plain.engine.digest()
+    assert noted.engine._world.touched == {}
