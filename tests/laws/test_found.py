@@ -9,6 +9,7 @@ from extender.model.events import (
     ClusterQueueSeen,
     EvictionRefused,
     FlavorSeen,
+    LocalQueueGone,
     LocalQueueSeen,
     NamespaceSeen,
     WorkloadSeen,
@@ -35,6 +36,7 @@ from extender.model.quota import (
     ResourceGroup,
     Selector,
 )
+from extender.model.reasons import ReasonCode
 from extender.model.workload import Admission, PodSet, PodSetAssignment, Workload
 
 NAMESPACE = Namespace("found")
@@ -109,3 +111,27 @@ def test_a_flavor_that_is_held_with_amount_zero_may_leave_the_queue() -> None:
 
     assert list(found.check()) == []
     assert found.fork().digest() == found.digest()
+
+
+def test_a_local_queue_of_a_cluster_queue_that_never_was_may_go_while_somebody_waits_in_it() -> None:
+    found = Engine(Policy())
+    found.apply(NamespaceSeen(NAMESPACE, ()))
+    found.apply(LocalQueueSeen(LocalQueue(NAMESPACE, LocalQueueName("queue"), ClusterQueueName("mistyped"))))
+    found.apply(WorkloadSeen(workload("w", 1)))
+    found.run_pass(10)
+    found.apply(LocalQueueGone(LocalQueueKey(NAMESPACE, LocalQueueName("queue"))))
+    found.run_pass(20)
+    why = found.reason_of(WorkloadUid("w"))
+
+    assert why is not None
+    assert why.code is ReasonCode.QUEUE_NOT_FOUND
+    assert found.cluster_queue_names() == []
+    assert list(found.check()) == []
+
+
+def test_nothing_is_left_of_a_cluster_queue_that_never_was_once_no_local_queue_names_it() -> None:
+    found = engine(queue("a"))
+    for name in ("mistyped", str(QUEUE)):
+        found.apply(LocalQueueSeen(LocalQueue(NAMESPACE, LocalQueueName("other"), ClusterQueueName(name))))
+
+    assert found.cluster_queue_names() == [QUEUE]
