@@ -6,19 +6,24 @@ carries all that a restart needs to charge the same quota again: the whole workl
 and since when. So one pod of a group is enough to know what its group was given.
 """
 
+from functools import lru_cache
+
 import msgspec
 
+from extender.model.amounts import TimeMs, Whole
+from extender.model.errors import UNREADABLE
 from extender.model.names import ClusterQueueName, FlavorName, PodUid, ResourceName
 from extender.model.workload import Admission, PodSetAssignment
 
 ANNOTATION_LENGTH_MAX = 65_536
+READ_MAX = 16_384
 
 
 class _Set(msgspec.Struct, rename="camel", frozen=True):
     name: str
-    count: int
+    count: Whole
     flavors: dict[str, str]
-    usage: dict[str, int]
+    usage: dict[str, Whole]
 
 
 class _Written(msgspec.Struct, rename="camel", frozen=True):
@@ -27,7 +32,7 @@ class _Written(msgspec.Struct, rename="camel", frozen=True):
     pod: str
     pod_set: str
     cluster_queue: str
-    at_ms: int
+    at_ms: TimeMs
     pod_sets: tuple[_Set, ...]
 
 
@@ -55,21 +60,21 @@ def write_admission(pod: PodUid, pod_set: str, admission: Admission) -> str:
     return _ENCODER.encode(_Written(pod, pod_set, admission.cluster_queue, admission.at_ms, sets)).decode()
 
 
+@lru_cache(maxsize=READ_MAX)
 def read_admission(pod: PodUid, text: str | None) -> PodAdmission | None:
     """What the annotation *text* of *pod* says.
 
     None, if there is none, it cannot be read, or it was not written for this pod: such a pod is not admitted.
+    Cached: of a group all are asked again whenever one of them changes.
     """
     if text is None or len(text) > ANNOTATION_LENGTH_MAX:
         return None
     try:
         written = _DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     names = [given.name for given in written.pod_sets]
     if written.pod != pod or not written.cluster_queue or names.count(written.pod_set) != 1:
-        return None
-    if any(given.count < 0 or min(given.usage.values(), default=0) < 0 for given in written.pod_sets):
         return None
     assignments = tuple(
         PodSetAssignment(

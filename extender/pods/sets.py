@@ -9,8 +9,9 @@ What a set holds is written on its pods and nowhere else. Given back is only wha
 so a new leader counts what the one before counted. Source: jobs specification, section 7; ADR 0062.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -72,8 +73,9 @@ def gather_set(
     uses if it runs without an admission.
     """
     live = sorted((pod for pod in members if not pod.ended), key=lambda pod: (number_of(pod) or 0, pod.created_ms))
-    own = [pod for pod in live if (read := _read(pod, writing)) is not None and read.pod_set == MAIN]
-    others = [pod for pod in live if pod not in own]
+    alone = {pod.uid for pod in live if (read := _read(pod, writing)) is not None and read.pod_set == MAIN}
+    own = [pod for pod in live if pod.uid in alone]
+    others = [pod for pod in live if pod.uid not in alone]
     first = (live or list(members))[0]
     places = _numbers(found)
     reads = [(pod, read) for pod in others if (read := read_admission(pod.uid, pod.admission)) is not None]
@@ -81,7 +83,7 @@ def gather_set(
         reads = [(pod, read) for pod in others if (read := _read(pod, writing)) is not None]
     given = _given(reads) or running
     started = [pod for pod in others if not pod.gated or pod.uid in writing]
-    waiting = [pod for pod in others if pod not in started and not pod.deleting]
+    waiting = [pod for pod in others if pod.gated and pod.uid not in writing and not pod.deleting]
     if found is not None:
         waiting = [pod for pod in waiting if number_of(pod) in places]
     if given is None:
@@ -90,7 +92,8 @@ def gather_set(
     elif all(pod.deleting for pod in started):
         taken, apart = waiting, []  # it is being stopped: they wait with it for the next admission
     else:
-        missing = [number for number in sorted(places) if number not in {number_of(pod) for pod in live}]
+        there = {number_of(pod) for pod in live}
+        missing = [number for number in places if number not in there]
         taken, apart = _placed(waiting, started, given, missing)
     chosen = sorted([*started, *taken], key=lambda pod: (number_of(pod) or 0, pod.created_ms))
     return SetGang(
@@ -105,7 +108,7 @@ def gather_set(
     )
 
 
-def _numbers(found: StatefulSetSeen | None) -> Collection[int]:
+def _numbers(found: StatefulSetSeen | None) -> range:
     return range(found.start, found.start + found.replicas) if found else range(0)
 
 
@@ -141,7 +144,7 @@ def _placed(
     queue = queue_of(started[0])
     taken, apart = [], []
     for pod in waiting:
-        before = sum(number < (number_of(pod) or 0) for number in missing)
+        before = bisect_left(missing, number_of(pod) or 0)
         if places.get(role_of(pod), 0) > before and queue_of(pod) == queue:
             places[role_of(pod)] -= 1
             taken.append(pod)
