@@ -25,7 +25,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 ADMISSION = "cohort-extender.io/admission"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
-LIVE_MAX = 3_000
+LIVE_MAX = 1_000
 QUEUED_MAX = 100
 """Pods that exist at once, and that are about to be created; above it nobody submits, so that too slow a machine
 shows in the rate."""
