@@ -220,7 +220,9 @@ class Clockwork:
             why = reason(ReasonCode.BACK_OFF, attempt=attempt + 1, until=_time(until_ms), cause=cause)
             code = EvictionReason.PODS_READY_TIMEOUT
             self._timers.retry_at(_HOLD + key, until_ms)
-        self._stop(uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})", now_ms)
+        self._stop(
+            uid, code, why.sentence() if for_good else f"{cause} (attempt {attempt})", now_ms * (not ready.keeps_place)
+        )
         whole = self._books.is_whole(uid)
         if key != uid or whole:
             self._give(self._books.hold(key, Hold(why, 0 if whole else now_ms, endless=for_good)))

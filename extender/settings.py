@@ -78,8 +78,12 @@ class Jobs(_Section, frozen=True):
 
 
 class RequeuingStrategy(_Section, frozen=True):
-    """How what timed out is put back: after base, 2 · base, 4 · base … seconds, at most max; limit None: for ever."""
+    """How what timed out is put back: after base, 2 · base, 4 · base … seconds, at most max; limit None: for ever.
 
+    ``timestamp`` is what a Job's place in line goes by afterwards: ``Eviction`` or ``Creation``.
+    """
+
+    timestamp: str = "Eviction"
     backoff_base_seconds: int = 60
     backoff_max_seconds: int = 3600
     backoff_limit_count: int | None = None
@@ -129,6 +133,7 @@ class Settings(_Section, frozen=True):
                 backoff_base_ms=again.backoff_base_seconds * 1000,
                 backoff_max_ms=again.backoff_max_seconds * 1000,
                 limit=again.backoff_limit_count,
+                keeps_place=again.timestamp == "Creation",
             )
         return Times(group_ms=_milliseconds(self.pod_group_timeout), ready=ready)
 
@@ -190,6 +195,8 @@ def _check_times(settings: Settings) -> None:
         raise UserError(
             f"waitForPodsReady.requeuingStrategy needs 0 <= backoffBaseSeconds <= backoffMaxSeconds <= {BACKOFF_S_MAX}"
         )
+    if again.timestamp not in ("Eviction", "Creation"):
+        raise UserError("waitForPodsReady.requeuingStrategy.timestamp must be Eviction or Creation")
     if again.backoff_limit_count is not None and again.backoff_limit_count < 0:
         raise UserError("waitForPodsReady.requeuingStrategy.backoffLimitCount must be 0 or more")
 

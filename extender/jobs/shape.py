@@ -191,7 +191,7 @@ def queued_since_ms(job: Job) -> int:
     """What its place in line goes by: its creation, also after a preemption.
 
     One that did not get ready in time is behind those that came before that.
-    Follows: ordering specification, 1.3, with the reference's default (requeuingStrategy.timestamp Eviction).
+    Unless requeuingStrategy.timestamp is Creation: then no time was written. Follows: ordering specification, 1.3.
     """
     last = read_requeue(job.requeue)
     return last.at_ms if last.reason == EvictionReason.PODS_READY_TIMEOUT and last.at_ms else job.created_ms

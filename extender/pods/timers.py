@@ -23,6 +23,7 @@ class ReadyTimes(msgspec.Struct, frozen=True):
     """How long an admitted workload may take until its pods are ready. Milliseconds.
 
     ``recovery_ms`` 0: one that was ready may be unready for ever. ``limit`` None: it is put back without end.
+    ``keeps_place``: what is put back stands in line where it stood, not behind those that came meanwhile.
     """
 
     timeout_ms: int
@@ -30,6 +31,7 @@ class ReadyTimes(msgspec.Struct, frozen=True):
     backoff_base_ms: int = 60_000
     backoff_max_ms: int = 3_600_000
     limit: int | None = None
+    keeps_place: bool = False
 
 
 class Times(msgspec.Struct, frozen=True):

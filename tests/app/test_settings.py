@@ -109,6 +109,10 @@ waitForPodsReady:
             "needs 0 <= backoffBaseSeconds <= backoffMaxSeconds <= 86400",
         ),
         (
+            "waitForPodsReady: {requeuingStrategy: {timestamp: Now}}",
+            "waitForPodsReady.requeuingStrategy.timestamp must be Eviction or Creation",
+        ),
+        (
             "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: -1}}",
             "waitForPodsReady.requeuingStrategy.backoffLimitCount must be 0 or more",
         ),

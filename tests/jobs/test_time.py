@@ -83,8 +83,9 @@ async def test_a_job_whose_pods_are_not_ready_in_time_is_put_back_after_a_while(
     assert len(of(at.turn(after_ms=2), StartJob)) == 1
 
 
-async def test_one_that_was_not_ready_in_time_is_behind_those_that_came_before_that():
-    at = Bench()
+@pytest.mark.parametrize("keeps_place", [False, True])
+async def test_one_that_was_not_ready_in_time_is_behind_those_that_came_before_that(keeps_place: bool):
+    at = Bench(Times(ready=msgspec.structs.replace(READY.ready, keeps_place=keeps_place)))
     write = at.start()
     (stop,) = of(at.turn(after_ms=10_000), StopJob)
     at.stopped(write, stop)
@@ -93,7 +94,7 @@ async def test_one_that_was_not_ready_in_time_is_behind_those_that_came_before_t
     at.start(after_ms=20_000)
     runs = at.driver.engine.workload(UID)
 
-    assert waits.created_ms == stopped_ms
+    assert waits.created_ms == (runs.created_ms if keeps_place else stopped_ms)
     assert runs.created_ms == job(**HELD).created_ms
 
 
