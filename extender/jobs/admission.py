@@ -13,6 +13,8 @@ from functools import lru_cache
 
 import msgspec
 
+from extender.model.amounts import TimeMs, Whole
+from extender.model.errors import UNREADABLE
 from extender.model.names import ClusterQueueName, FlavorName, ResourceName
 from extender.model.quota import Toleration
 from extender.model.workload import Admission, PodSetAssignment
@@ -23,9 +25,9 @@ _ID_BYTES = 6
 
 class _Set(msgspec.Struct, rename="camel", frozen=True):
     name: str
-    count: int
+    count: Whole
     flavors: dict[str, str]
-    usage: dict[str, int]
+    usage: dict[str, Whole]
 
 
 class Undo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,11 +42,11 @@ class _Written(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     job: str
     id: str
     cluster_queue: str
-    at_ms: int
+    at_ms: TimeMs
     pod_sets: tuple[_Set, ...]
     undo: tuple[Undo, ...] = ()
-    parallelism: int | None = None
-    completions: int | None = None
+    parallelism: Whole | None = None
+    completions: Whole | None = None
 
 
 class JobAdmission(msgspec.Struct, frozen=True):
@@ -68,16 +70,16 @@ class UnitAdmission(msgspec.Struct, rename="camel", frozen=True):
     id: str
     pod_set: str
     cluster_queue: str
-    at_ms: int
+    at_ms: TimeMs
     flavors: dict[str, str]
 
 
 class Requeue(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """How often a Job was evicted, why the last time, and when, if that decides its place in line."""
 
-    count: int = 0
+    count: Whole = 0
     reason: str = ""
-    at_ms: int = 0
+    at_ms: TimeMs = 0
 
 
 _DECODER = msgspec.json.Decoder(_Written)
@@ -106,12 +108,10 @@ def read_job_admission(job: str, text: str | None) -> JobAdmission | None:
         return None
     try:
         written = _DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     names = [one.name for one in written.pod_sets]
     if written.job != job or not written.cluster_queue or len(set(names)) != len(names):
-        return None
-    if any(one.count < 0 or min(one.usage.values(), default=0) < 0 for one in written.pod_sets):
         return None
     assignments = tuple(
         PodSetAssignment(
@@ -135,7 +135,7 @@ def read_requeue(text: str | None) -> Requeue:
     """What the annotation *text* says; nothing, if there is none or it cannot be read."""
     try:
         return _REQUEUE_DECODER.decode(text) if text else Requeue()
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return Requeue()
 
 
@@ -153,5 +153,5 @@ def read_unit_admission(text: str) -> UnitAdmission | None:
         return None
     try:
         return _UNIT_DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

@@ -11,7 +11,15 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, Unreachable, UserError
+from extender.model.errors import (
+    UNREADABLE,
+    Conflict,
+    ExtenderError,
+    Gone,
+    TooManyRequests,
+    Unreachable,
+    UserError,
+)
 
 _MESSAGE_LENGTH_MAX: Final = 500
 _RETRY_AFTER = re.compile(r"\s*(\d{1,6})\s*")
@@ -37,7 +45,7 @@ def read_status(body: bytes) -> Status:
     """The Status in *body*, an empty one when there is none: proxies answer with anything."""
     try:
         return _STATUS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return Status()
 
 

@@ -20,7 +20,7 @@ from yarl import URL
 from extender.kube.answers import error_of, no_answer
 from extender.kube.config import ClusterConfig, tls_context
 from extender.kube.lines import Lines
-from extender.model.errors import ExtenderError, Unreachable, UserError
+from extender.model.errors import UNREADABLE, ExtenderError, Unreachable, UserError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 LIST_TIMEOUT_S: Final = 60.0
@@ -185,7 +185,7 @@ class ApiClient:
             body = await self._request("GET", path, params=asked, accept=accept, timeout_s=LIST_TIMEOUT_S)
             try:
                 page = _PAGE.decode(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise Unreachable(f"GET {path}: the answer is not a list") from error
             meta = page.metadata or _PageMeta()
             if limit and len(body) > PAGE_BYTES:

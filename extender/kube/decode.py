@@ -14,7 +14,8 @@ import msgspec
 
 from extender.kube.answers import read_status
 from extender.kube.reflector import Held, Item, Line, Undecodable
-from extender.kube.wire import UNREADABLE, BareWire, BookmarkWire, IdentityWire, MetaWire, RawLineWire
+from extender.kube.wire import BareWire, BookmarkWire, IdentityWire, MetaWire, RawLineWire
+from extender.model.errors import UNREADABLE
 from extender.model.events import Event
 from extender.model.quota import Labels
 

@@ -17,7 +17,7 @@ from extender.kube import rules
 from extender.kube.decode import Made, TypedCodec, labels_of, milliseconds
 from extender.kube.requests import pod_requests
 from extender.kube.wire import AffinityWire, IdentityWire, MetaWire, PodSpecWire, TolerationWire
-from extender.model.errors import UserError
+from extender.model.errors import UNREADABLE, UserError
 from extender.model.jobs import (
     ACTIVE_ANNOTATION,
     EQUAL_COMPLETIONS,
@@ -277,7 +277,7 @@ def _pods(name: str, path: Path, count: int, template: Tree, spec: Tree, problem
         requests = pod_requests(_SPEC.decode(orjson.dumps(spec)))
     except UserError as error:
         problems.append(f"{'.'.join(path)}.{error}")
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         problems.append(f"{where}: cannot be read")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return JobPods(

@@ -15,7 +15,6 @@ from extender.kube import rules
 from extender.kube.decode import Made, TypedCodec, labels_of, milliseconds
 from extender.kube.requests import pod_requests
 from extender.kube.wire import (
-    UNREADABLE,
     AffinityWire,
     ConditionWire,
     IdentityWire,
@@ -25,7 +24,7 @@ from extender.kube.wire import (
     PodWire,
     TolerationWire,
 )
-from extender.model.errors import UserError
+from extender.model.errors import UNREADABLE, UserError
 from extender.model.events import PodGone, PodSeen
 from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION, UNIT_JOB
 from extender.model.names import LocalQueueName, Namespace, NodeName, PodUid

@@ -19,9 +19,8 @@ import msgspec
 
 from extender.clock import steady_clock
 from extender.kube.client import PatchType
-from extender.kube.wire import UNREADABLE
 from extender.kube.writes import FIELD_MANAGER, micro_timestamp
-from extender.model.errors import ExtenderError, Gone
+from extender.model.errors import UNREADABLE, ExtenderError, Gone
 
 LEASE_DURATION_S: Final = 15
 RENEW_DEADLINE_S: Final = 10.0

@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from extender.kube.wire import UNREADABLE, PodSpecWire, Quantity, ResourcesWire
+from extender.kube.wire import PodSpecWire, Quantity, ResourcesWire
 from extender.model.amounts import parse_quantity, request_amount
-from extender.model.errors import UserError
+from extender.model.errors import UNREADABLE, UserError
 from extender.model.names import CPU, ResourceName
 from extender.model.pods import MARKER_RESOURCE
 from extender.model.workload import Requests

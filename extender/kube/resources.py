@@ -20,7 +20,7 @@ from extender.kube.decode_quota import (
     PRIORITY_CLASSES,
 )
 from extender.kube.reflector import Codec
-from extender.model.errors import Gone
+from extender.model.errors import UNREADABLE, Gone
 from extender.model.jobs import Kind
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
@@ -54,7 +54,7 @@ async def kueue_version(api: Api) -> str:
     """
     try:
         group = msgspec.json.decode(await api.get(f"/apis/{KUEUE_GROUP}"), type=_Group)
-    except (Gone, msgspec.MsgspecError):
+    except (Gone, *UNREADABLE):
         return KUEUE_VERSION
     served = {one.version for one in group.versions or ()}
     return next((version for version in KUEUE_VERSIONS if version in served), KUEUE_VERSION)

@@ -4,15 +4,10 @@ Go leaves empty fields out and writes ``null`` for empty lists, so everything is
 pod (resources, tolerations, affinity) stay raw bytes: they are the keys of caches.
 """
 
-from typing import Final
-
 import msgspec
 
 Quantity = str | int | float
 Strings = dict[str, str] | None
-
-UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what was asked for, JSON or not."""
 
 
 class _Wire(msgspec.Struct, rename="camel", gc=False):

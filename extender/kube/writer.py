@@ -18,11 +18,19 @@ import msgspec
 
 from extender.kube.client import PatchType
 from extender.kube.outbox import Job, Outbox, Pace, Window
-from extender.kube.wire import UNREADABLE, MetaOnlyWire
+from extender.kube.wire import MetaOnlyWire
 from extender.kube.writes import FIELD_MANAGER, pod_path, request_for
 from extender.kube.writes_jobs import job_path
 from extender.model.effects import AdoptPod, Effect, EvictPod, SetPodCondition, UngatePod
-from extender.model.errors import Conflict, ExtenderError, Gone, TooManyRequests, TransientError, Unreachable
+from extender.model.errors import (
+    UNREADABLE,
+    Conflict,
+    ExtenderError,
+    Gone,
+    TooManyRequests,
+    TransientError,
+    Unreachable,
+)
 from extender.model.jobs import GrowJob, SetJobCondition, StartJob, StopJob
 from extender.model.names import PodUid
 from extender.model.pods import ADMISSION_ANNOTATION

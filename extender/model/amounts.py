@@ -10,13 +10,20 @@ wrapping. Source of the rules: Kueue ``resources/amount.go`` as described in the
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from extender.model.errors import UserError
 from extender.model.names import CPU, ResourceName
 
 UNLIMITED: Final = 2**63 - 1
 NOTHING: Final = -(2**63)
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=UNLIMITED)]
+"""An amount or a count as we write it down: whatever else stands there was not written by us."""
+TimeMs = Annotated[int, msgspec.Meta(ge=0, le=32_503_680_000_000)]
+"""Milliseconds since the epoch as we write them down, up to the year 3000: calendars end somewhere beyond."""
 
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)"

@@ -1,5 +1,12 @@
 """Exceptions, sorted by whose move is next. "Does not fit" is no error: it is a verdict with a reason."""
 
+from typing import Final
+
+import msgspec
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for text that is not what was asked for, JSON or not: also for what is nested too deeply."""
+
 
 class ExtenderError(Exception):
     """Anything that this service raises on purpose.

@@ -1,5 +1,6 @@
 """The annotation is read back as it was written, and counts for the pod it was written for only."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,25 @@ def test_what_is_written_is_read_back():
             id="a negative amount",
         ),
         pytest.param(write_admission(UID, "main", admission()) + " " * 70_000, id="longer than anything that we write"),
+        pytest.param(
+            write_admission(UID, "main", admission())[:-1] + ',"more":' + "[" * 20_000 + "]" * 20_000 + "}",
+            id="nested deeper than anybody reads",
+        ),
+        pytest.param(
+            write_admission(UID, "main", admission()).replace('"nvidia.com/gpu":1', f'"nvidia.com/gpu":{2**63}'),
+            id="an amount that no quota can hold",
+        ),
+        pytest.param(
+            write_admission(UID, "main", admission()).replace('"count":1', f'"count":{10**30}'),
+            id="a count that no quota can hold",
+        ),
+        pytest.param(
+            write_admission(UID, "main", msgspec.structs.replace(admission(), at_ms=10**15)),
+            id="a time beyond the calendar",
+        ),
+        pytest.param(
+            write_admission(UID, "main", msgspec.structs.replace(admission(), at_ms=-1)), id="a time before all times"
+        ),
     ],
 )
 def test_a_forged_or_broken_annotation_is_no_admission(text):
