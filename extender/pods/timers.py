@@ -97,6 +97,8 @@ class Timers:
 
     def note(self, uid: WorkloadUid, clocked: Clocked | None) -> None:
         """*uid* is so from now on (None: gone); its deadlines begin with the next question."""
+        if clocked is None:
+            self._counts.pop(uid, None)
         if clocked is None and uid not in self._entries:
             self._changed.pop(uid, None)
         else:
