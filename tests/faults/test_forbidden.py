@@ -30,6 +30,12 @@ def is_stop(call: Call) -> bool:
     return call.method == "PATCH" and call.path.endswith("/jobs/job") and b'"/spec/suspend"' in call.body
 
 
+def is_growth(call: Call) -> bool:
+    """Whether *call* is the PATCH that lets a Job have more pods."""
+    of_job = call.method == "PATCH" and call.path.endswith("/jobs/job")
+    return of_job and b"cohort-extender.io~1admission" in call.body and b'"/spec/suspend"' not in call.body
+
+
 @dataclass(frozen=True)
 class Case:
     """What is forbidden, what leads to it, and where the pods run once it is allowed."""
@@ -68,6 +74,19 @@ async def a_job_borrows_all(lab: Lab) -> None:
     await lab.pods_are(LEFT, lambda pods: len(running(pods)) == TOTAL, "all is borrowed")
 
 
+async def a_job_runs_two(lab: Lab) -> None:
+    """Right runs two of the four pods that a Job is to have in all."""
+    made = job("job", 4)
+    made["spec"]["parallelism"] = 2
+    await lab.rig.api.create(JOBS.format(RIGHT), made)
+    await lab.pods_are(RIGHT, lambda pods: len(running(pods)) == 2, "two run")
+
+
+async def it_grows(lab: Lab) -> None:
+    """Its owner wants the other two at the same time."""
+    await lab.rig.api.patch(f"{JOBS.format(RIGHT)}/job", {"spec": {"parallelism": 4}})
+
+
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
 EVICTIONS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
 UPDATES = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
@@ -76,6 +95,7 @@ CASES = [
     pytest.param(Case(EVICTIONS, is_eviction, pods_borrow_all, one_pod, RIGHT, 1), id="to evict a pod"),
     pytest.param(Case(UPDATES, is_admission, nothing, one_job, RIGHT, 1), id="to start a Job"),
     pytest.param(Case(UPDATES, is_stop, a_job_borrows_all, one_pod, RIGHT, 1), id="to stop a Job"),
+    pytest.param(Case(UPDATES, is_growth, a_job_runs_two, it_grows, RIGHT, 4), id="to let a Job grow"),
 ]
 
 
