@@ -164,7 +164,9 @@ class Writes:
 
     def shrink(self, job: Job, given: JobAdmission, live: Mapping[str, Live]) -> GrowJob | None:
         """Give up what a Job will not use again: fewer pods are written than it was admitted for."""
-        if job.parallelism is None or len(job.pods) != 1 or given.parallelism is not None:
+        if job.parallelism is None or given.parallelism is not None:
+            return None
+        if not len(job.pods) == len(given.admission.assignments) == 1:
             return None
         (pods,), (one,) = job.pods, given.admission.assignments
         if pods.count >= one.count or live.get(one.name, Live()).bound > pods.count:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from extender.kube import rules
 from extender.kube.decode import Made, TypedCodec, labels_of, milliseconds
 from extender.kube.requests import pod_requests
-from extender.kube.wire import AffinityWire, IdentityWire, MetaWire, PodSpecWire, TolerationWire
+from extender.kube.wire import AffinityWire, IdentityWire, Int64, MetaWire, PodSpecWire, TolerationWire
 from extender.model.errors import UNREADABLE, UserError
 from extender.model.jobs import (
     ACTIVE_ANNOTATION,
@@ -52,6 +51,7 @@ Tree = dict[str, Any]
 
 POD_SETS_MAX: Final = 18
 COUNT_MAX: Final = 1_000_000
+INT32_MAX: Final = 2**31 - 1
 INDEXES_LENGTH_MAX: Final = 1 << 20
 BUILT_IN_CONTROLLER: Final = "kubernetes.io/job-controller"
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
@@ -71,7 +71,7 @@ class PriorityClassWire(msgspec.Struct, rename="camel", gc=False):
     """A PriorityClass of Kubernetes."""
 
     metadata: MetaWire
-    value: int = 0
+    value: Int64 = 0
     global_default: bool | None = None
 
 
@@ -155,7 +155,7 @@ def _batch(job: Job, tree: Tree, annotations: dict[str, str], problems: list[str
     completions = _count(spec.get("completions"), None)
     indexed = spec.get("completionMode") == "Indexed"
     equal = annotations.get(EQUAL_COMPLETIONS) == "true"
-    conditions = {one.get("type"): one for one in status.get("conditions") or () if isinstance(one, dict)}
+    conditions = {_text(one.get("type")): one for one in _objects(status.get("conditions"))}
     ours = conditions.get(ADMITTED_CONDITION, {})
     return msgspec.structs.replace(
         job,
@@ -214,7 +214,7 @@ def _pod_sets(kind: Kind, tree: Tree, problems: list[str]) -> tuple[tuple[JobPod
         pod_class = pod_class or _text(spec.get("priorityClassName"))
         if count > COUNT_MAX:
             problems.append(f"{'.'.join(path)}: {count} pods; at most {COUNT_MAX}")
-        found.append(_pods(name, path, count, template, spec, problems))
+        found.append(_pods(name, path, min(count, COUNT_MAX), template, spec, problems))
     if len(found) > POD_SETS_MAX:
         problems.append(f"has {len(found)} pod sets; at most {POD_SETS_MAX}")
     if not found:
@@ -274,7 +274,7 @@ def _pods(name: str, path: Path, count: int, template: Tree, spec: Tree, problem
     where = f"{'.'.join(path)}.spec"
     requests: Requests = ()
     try:
-        requests = pod_requests(_SPEC.decode(orjson.dumps(spec)))
+        requests = pod_requests(_SPEC.decode(msgspec.json.encode(spec)))
     except UserError as error:
         problems.append(f"{'.'.join(path)}.{error}")
     except UNREADABLE:
@@ -291,7 +291,7 @@ def _pods(name: str, path: Path, count: int, template: Tree, spec: Tree, problem
         labels=labels_of(_strings(labels)),
         annotations=tuple(sorted(_annotations(template).items())),
         has_metadata=isinstance(metadata, dict),
-        gates=tuple(_text(gate.get("name")) for gate in spec.get("schedulingGates") or () if isinstance(gate, dict)),
+        gates=tuple(_text(gate.get("name")) for gate in _objects(spec.get("schedulingGates"))),
     )
 
 
@@ -320,18 +320,15 @@ def _affinity(found: object, where: str, problems: list[str]) -> tuple[tuple[Req
 def _finished(kind: Kind, tree: Tree) -> bool:
     if kind.finished_path:
         return _text(at(tree, kind.finished_path)) in kind.finished_values
-    conditions = at(tree, ("status", "conditions"))
-    return isinstance(conditions, list) and any(
-        isinstance(one, dict) and one.get("type") in kind.finished_conditions and one.get("status") == "True"
-        for one in conditions
+    return any(
+        _text(one.get("type")) in kind.finished_conditions and one.get("status") == "True"
+        for one in _objects(at(tree, ("status", "conditions")))
     )
 
 
 def _numbers(tree: Tree, paths: tuple[Path, ...]) -> Iterator[int]:
     for path in paths:
-        value = at(tree, path)
-        if isinstance(value, int):
-            yield value
+        yield _count(at(tree, path), 0) or 0
 
 
 def _owner(meta: MetaWire) -> Owner | None:
@@ -350,12 +347,17 @@ def _strings(found: object) -> dict[str, str]:
     return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
+def _objects(found: object) -> list[Tree]:
+    """The objects in a list, however odd the list is."""
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 def _text(found: object) -> str:
     return found if isinstance(found, str) else ""
 
 
 def _count(found: object, default: int | None) -> int | None:
-    return found if isinstance(found, int) and found >= 0 else default
+    return found if isinstance(found, int) and 0 <= found <= INT32_MAX else default
 
 
 def _priority_class(wire: PriorityClassWire) -> Made:

@@ -4,10 +4,14 @@ Go leaves empty fields out and writes ``null`` for empty lists, so everything is
 pod (resources, tolerations, affinity) stay raw bytes: they are the keys of caches.
 """
 
+from typing import Annotated
+
 import msgspec
 
 Quantity = str | int | float
 Strings = dict[str, str] | None
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number that goes on into our records, as wide as Kubernetes has any."""
 
 
 class _Wire(msgspec.Struct, rename="camel", gc=False):
@@ -183,7 +187,7 @@ class TolerationWire(_Wire):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 # pods and nodes
@@ -228,7 +232,7 @@ class PodSpecWire(_Wire):
     """A pod's spec."""
 
     node_name: str | None = None
-    priority: int | None = None
+    priority: Int64 | None = None
     containers: list[ContainerWire] | None = None
     init_containers: list[ContainerWire] | None = None
     overhead: msgspec.Raw = msgspec.Raw(b"null")

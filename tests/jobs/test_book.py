@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from extender.jobs.admission import read_job_admission
+from extender.jobs.admission import JobAdmission, read_job_admission, write_job_admission
 from extender.jobs.placement import JobPlacement
 from extender.model.effects import Admit, Evict, EvictionReason, EvictPod
 from extender.model.errors import NotYetSeen
@@ -123,6 +123,18 @@ def test_an_admission_is_only_for_the_job_it_was_written_for():
     write = play.starts()
 
     assert read_job_admission("u2", write.admission) is None
+
+
+@pytest.mark.parametrize("names", [(), ("main", "other")], ids=["none", "two"])
+def test_an_admission_of_other_pod_sets_than_the_job_has_is_left_as_it_is(names):
+    play = Play()
+    (part,) = admission().assignments
+    parts = tuple(msgspec.structs.replace(part, name=name) for name in names)
+    given = JobAdmission("a1", msgspec.structs.replace(admission(), assignments=parts))
+    annotations = {"cohort-extender.io/admission": write_job_admission("u1", given)}
+    play.sees(job(spec__suspend=False, spec__parallelism=1, metadata__annotations=annotations))
+
+    assert play.shelf.finish() == []
 
 
 def test_an_admitted_job_holds_its_count_and_gives_back_what_no_pod_will_use():

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender.kube.reflector import Item, Line, Undecodable
-from extender.kube.resources import everything
+from extender.kube.resources import everything, jobs
+from tests.jobs.build import KINDS, job_json
 from tests.support.objects import node_json, pod_json
 
-CODECS = {resource.name: resource.codec for resource in everything()}
+CODECS = {resource.name: resource.codec for resource in (*everything(), *jobs(KINDS))}
 QUEUE = {
     "metadata": {"name": "q", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}},
     "value": 3,
@@ -39,7 +40,23 @@ QUEUE = {
         ],
     },
 }
-SAMPLES = [QUEUE, pod_json(), node_json()]
+JOB = job_json(
+    spec__completionMode="Indexed",
+    spec__template__spec__tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 3}],
+    spec__template__spec__schedulingGates=[{"name": "a"}],
+    spec__template__spec__priorityClassName="high",
+    status__active=3,
+    status__completedIndexes="0,2-3",
+    metadata__ownerReferences=[{"kind": "CronJob", "name": "nightly", "uid": "c", "controller": True}],
+)
+JOB_SET = {
+    "metadata": JOB["metadata"],
+    "spec": {"suspend": True, "replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": JOB["spec"]}}]},
+    "status": {"conditions": JOB["status"]["conditions"], "replicatedJobsStatus": [{"name": "a", "active": 1}]},
+}
+SAMPLES = [QUEUE, pod_json(), node_json(), JOB, JOB_SET]
+ODD = (None, True, -1, 0.5, 10**40, "x", "9" * 70, [], [None], ["x"], [{}], {}, {"x": {}}, {"x": ["x"]})
+"""One of every kind of JSON value, and of those that look like something else."""
 scalars = (
     st.none()
     | st.booleans()
@@ -97,6 +114,21 @@ def answer(codec, obj):
 @given(obj=bent())
 def test_a_bent_object_is_answered_for(name, obj):
     answer(CODECS[name], obj)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_an_object_with_one_odd_spot_is_answered_for(name):
+    for sample in SAMPLES:
+        for *parents, last in [path for path in spots(sample) if path]:
+            obj = copy.deepcopy(sample)
+            holder = obj
+            for key in parents:
+                holder = holder[key]
+            for value in ODD:
+                holder[last] = value
+                text = dumped(obj)
+                with contextlib.suppress(Undecodable):
+                    assert isinstance(CODECS[name].item(text), Item)
 
 
 @pytest.mark.parametrize("name", CODECS)
