@@ -67,6 +67,7 @@ class Teller:
         self._gauges = gauges
         self._tally = Tally()
         self._conditions = Conditions()
+        self._former = Conditions()
         self._fair = bool(engine.policy.fair_sharing)
         self._statuses = Statuses(
             engine, directory=books.directory, tally=self._tally, fair=self._fair, look=self._measure
@@ -104,6 +105,7 @@ class Teller:
     def words(self, now_ms: int) -> None:
         """Take what the books have to say about single pods."""
         self._books.say_more(AGAIN_MAX)
+        self._former.let_go(AGAIN_MAX)
         remarked, self._books.remarked = self._books.remarked, {}
         for uid, why in remarked.items():
             if why is None:
@@ -144,7 +146,7 @@ class Teller:
         Gauges are the leader's to show.
         """
         self._statuses.start_over()
-        self._conditions = Conditions()
+        self._former, self._conditions = self._conditions, Conditions()
         self._unexplained = {}
         self._again = iter(self._tally.known())
         self._books.say_again()

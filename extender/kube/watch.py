@@ -202,7 +202,9 @@ class Watcher:
         ):
             self._alive_s = self._clock()
             version = version or page.resource_version
+            await asyncio.sleep(0)  # to read and cut a page took its time already
             await self._in_slices(machine.listed, page.items)
+        await asyncio.sleep(0)
         self._deliver(machine.list_ended(version))
 
     async def _watch(self) -> None:

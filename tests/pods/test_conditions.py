@@ -312,3 +312,16 @@ def test_that_it_is_in_is_not_said_again_of_one_that_waits_by_now():
     conditions.unsaid(UID, 100, admitted=True)
 
     assert said(conditions, 100) == [(UID, used(1))]
+
+
+def test_what_a_former_term_knew_is_let_go_by_and_by():
+    conditions = Conditions()
+    for number in range(5):
+        conditions.note(WorkloadUid(f"w{number}"), used(1), 0)
+    known = []
+    for _ in range(3):
+        conditions.let_go(2)
+        known.append(sum(conditions.has(WorkloadUid(f"w{number}")) for number in range(5)))
+
+    assert known == [3, 1, 0]
+    assert conditions.next_due_ms(0) is None
