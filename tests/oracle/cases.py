@@ -1,9 +1,6 @@
-"""Oracle cases as facts: reads ``*.jsonl`` and ``*.jsonl.gz`` files, and turns a scenario into the engine's events."""
+"""Oracle cases as facts: turns a scenario into the engine's events."""
 
-import gzip
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from extender.model.amounts import parse_quantity, quota_amount, request_amount
@@ -48,23 +45,6 @@ from extender.model.workload import Admission, PodSet, PodSetAssignment, Workloa
 
 Json = dict[str, Any]
 NAMESPACE = Namespace("default")
-
-
-def case_files(paths: list[Path]) -> Iterator[Path]:
-    """The case files named by *paths*, folders opened, in order of name."""
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(file for file in path.iterdir() if file.name.endswith((".jsonl", ".jsonl.gz")))
-        else:
-            yield path
-
-
-def read_cases(paths: list[Path]) -> Iterator[Json]:
-    """Every case of the files and folders *paths*: ``{"scenario": …, "result": …}``."""
-    for path in case_files(paths):
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-        yield from (json.loads(line) for line in text.splitlines() if line.strip())
 
 
 def facts(scenario: Json) -> Iterator[EngineEvent]:

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 
 from extender.model.policy import Policy
-from tests.oracle.cases import Json, read_cases
+from tests.oracle.cases import Json
 from tests.oracle.compare import differences
 from tests.oracle.drive import policy_named, run
+from tests.oracle.files import read_cases
 
 FILE = Path(__file__).with_name("differences.txt")
 SWITCHES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.oracle.__main__ import verdict
-from tests.oracle.cases import case_files, read_cases
 from tests.oracle.drive import POLICIES
+from tests.oracle.files import case_files, read_cases
 
 KEPT = Path(__file__).with_name("cases")
 SIBLING = Path(__file__).parents[3] / "shared" / "oracle"
