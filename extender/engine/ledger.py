@@ -53,11 +53,13 @@ def _available_unlimited(cell: Cell) -> int:
 
 
 def add_usage(cell: Cell, amount: int) -> None:
-    """Charge *amount* ≥ 0; what exceeds the part that the node keeps goes to its parent."""
+    """Charge *amount* ≥ 0; what exceeds the part that the node keeps goes to its parent. Nothing exceeds endless."""
     here: Cell | None = cell
     while here is not None and amount > 0:
         kept = here.local - here.usage
         here.usage += amount
+        if here.local == UNLIMITED:
+            return
         if kept > 0:
             amount -= kept
         here = here.parent
@@ -69,6 +71,8 @@ def remove_usage(cell: Cell, amount: int) -> None:
     while here is not None and amount > 0:
         over = here.usage - here.local
         here.usage -= amount
+        if here.local == UNLIMITED:
+            return
         if over < amount:
             amount = over
         here = here.parent
@@ -224,7 +228,7 @@ def _sum_up(node: Node) -> None:
             above = parent.cells[fr] = Cell(parent, fr)
         above.declared = above.declared or cell.declared
         above.subtree = add(above.subtree, subtract(cell.subtree, cell.local))
-        above.usage += max(0, cell.usage - cell.local)
+        above.usage += 0 if cell.local == UNLIMITED else max(0, cell.usage - cell.local)
         cell.parent = above
 
 

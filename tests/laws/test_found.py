@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from extender.engine.engine import Engine
+from extender.model.amounts import UNLIMITED
 from extender.model.effects import Admit, Evict
 from extender.model.events import (
     ClusterQueueSeen,
@@ -12,11 +13,13 @@ from extender.model.events import (
     LocalQueueGone,
     LocalQueueSeen,
     NamespaceSeen,
+    WorkloadGone,
     WorkloadSeen,
 )
 from extender.model.names import (
     CPU,
     ClusterQueueName,
+    CohortName,
     FlavorName,
     LocalQueueKey,
     LocalQueueName,
@@ -135,3 +138,24 @@ def test_nothing_is_left_of_a_cluster_queue_that_never_was_once_no_local_queue_n
         found.apply(LocalQueueSeen(LocalQueue(NAMESPACE, LocalQueueName("other"), ClusterQueueName(name))))
 
     assert found.cluster_queue_names() == [QUEUE]
+
+
+def test_what_exceeds_an_endless_quota_that_is_not_lent_is_no_loss_to_the_cohort() -> None:
+    cohort = CohortName("cohort")
+    endless = FlavorQuotas(FlavorName("a"), ((CPU, Quota(UNLIMITED, lending_limit=0)),))
+    found = engine(
+        msgspec.structs.replace(queue("a"), cohort=cohort, resource_groups=(ResourceGroup((CPU,), (endless,)),))
+    )
+    found.apply(ClusterQueueSeen(msgspec.structs.replace(queue("a"), name=ClusterQueueName("other"), cohort=cohort)))
+    for name in ("w1", "w2"):
+        found.apply(WorkloadSeen(workload(name, UNLIMITED - 1)))
+    admitted = [effect.uid for effect in found.run_pass(10).effects if isinstance(effect, Admit)]
+    (used,) = found.cohort_view(cohort).usage
+
+    assert admitted == ["w1", "w2"]
+    assert (used.used, used.subtree) == (0, 2)
+    assert list(found.check()) == []
+
+    found.apply(WorkloadGone(WorkloadUid("w1")))
+
+    assert list(found.check()) == []
