@@ -141,10 +141,11 @@ class Tolerance:
         """Compare with the truth: what pods carry, and what is being written to them.
 
         What is too much may come back for as long as the leader has not seen it go: it goes on writing to the others
-        of a group of which a pod has ended.
+        of a group of which pods have ended.
         """
         flying = {uid: text for replica in story.replicas for uid, text in replica.writing(zombies=False).items()}
-        held = holdings(story.api.members(), flying)
+        members = story.api.members()
+        held = holdings(members, flying)
         excess = quota_of(story.api.objects, held).excess()
         behind = story.leader is None or story.leader.lag(CONFIG) > 0
         if self.late and story.leader is not None and story.leader.lag(("pod",)) == 0:
@@ -154,10 +155,13 @@ class Tolerance:
             for (node, fr), amount in excess.items():
                 allowed = self.excess.get((node, fr), 0)
                 assert amount <= allowed, f"over-admission of {amount - allowed} {fr} at {node}"
-        if story.leader is not None and story.leader.lag(("pod",)) == 0:
-            self.excess = excess
-        else:
-            self.excess = {key: max(amount, excess.get(key, 0)) for key, amount in (self.excess | excess).items()}
+        self.excess = excess
+        if story.leader is not None:
+            counted = holdings(story.leader.members(), story.leader.in_flight())
+            for uid in by_workload([pod for pod in members if not pod.ended]).keys() & counted.keys():
+                held[uid] = max(held.get(uid, counted[uid]), counted[uid], key=lambda one: sum(one.amounts.values()))
+            seen = quota_of(story.api.objects, held).excess()
+            self.excess = {key: max(excess.get(key, 0), seen.get(key, 0)) for key in excess | seen}
         self.touched = story.api.touched
 
 
