@@ -65,6 +65,7 @@ async def test_quota_is_free_only_when_the_pods_have_ended_and_the_evicted_job_k
     await lab.quota(blue=2)
     await lab.submit(job("slow", pod_annotations=slow))
     await lab.running("slow", 2)
+    await a_while(1.1)  # times of creation have whole seconds
     await lab.submit(job("later"))
     await lab.submit(job("urgent", labels={"kueue.x-k8s.io/priority-class": "urgent"}))
     await lab.until_job("slow", lambda found: annotation(found, EVICTED) is not None, "evicted")
@@ -79,6 +80,8 @@ async def test_quota_is_free_only_when_the_pods_have_ended_and_the_evicted_job_k
     waiting = await lab.job("slow")
     assert waiting["status"].get("failed", 0) == 0
     assert as_json(annotation(waiting, "cohort-extender.io/requeue"))["count"] == 1
+    # Up to 1.35 it is we who clear the start time, and it is not ready to start before.
+    await lab.until_job("slow", lambda found: not found["status"].get("startTime"), "ready to start again")
     await lab.api.delete(f"{JOBS}/urgent", propagationPolicy="Background")
     await lab.running("slow", 2)
     assert not is_admitted(await lab.job("later"))

@@ -88,7 +88,8 @@ class Controller:
         def found(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return [one for one in objects if one["metadata"]["name"] == self.name and wanted(one)]
 
-        (one,) = await self.lab.api.wait_for(self.path, found, what=f"{self.name}: {what}")
+        # A kind that was not there is asked for again in half a minute.
+        (one,) = await self.lab.api.wait_for(self.path, found, what=f"{self.name}: {what}", timeout_s=60.0)
         return one
 
     def suspended(self, found: dict[str, Any]) -> bool:
