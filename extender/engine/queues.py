@@ -15,6 +15,8 @@ from extender.model.names import ClusterQueueName, WorkloadUid
 from extender.model.reasons import Reason
 from extender.model.workload import PodSet, Workload
 
+STALE_MAX = 64
+"""A heap that is longer, and twice as long as what is in it, is made anew."""
 Progress = tuple[tuple[int, ...], ...]
 """Per pod set and resource group, the flavor at which the scan stopped; −1: there was none after it."""
 OrderKey = tuple[int, int, WorkloadUid]
@@ -142,7 +144,7 @@ class PendingQueue:
         if not bucket.members:
             del self.buckets[bucket.shape]
             bucket.entry = None
-        elif len(bucket.heap) > 64 and len(bucket.heap) > 2 * len(bucket.members):
+        elif len(bucket.heap) > STALE_MAX and len(bucket.heap) > 2 * len(bucket.members):
             bucket.heap = [member.key for member in bucket.members.values()]
             heapify(bucket.heap)
 
@@ -206,7 +208,12 @@ class PendingQueue:
     def _enter(self, bucket: Bucket, key: OrderKey) -> None:
         bucket.entry = key
         self._sequence += 1
-        heappush(self._heap, (key, self._sequence, bucket))
+        heap = self._heap
+        heappush(heap, (key, self._sequence, bucket))
+        if len(heap) > STALE_MAX and len(heap) > 2 * len(self.buckets):
+            # Whoever runs no passes takes no heads, and would keep the entries of all buckets that ever were.
+            heap[:] = [entry for entry in heap if entry[2].entry is entry[0]]
+            heapify(heap)
 
     def in_order(self) -> Iterator[Pending]:
         """All that stand in line, parked ones included, the sticky one first."""

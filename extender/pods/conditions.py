@@ -25,6 +25,8 @@ NUMBERS_MS = 600_000
 CHANGE_MIN = 0.25
 """How much of itself a number must move by to be worth a write."""
 VOICES_MAX = 20
+STALE_MAX = 64
+"""What is due is made anew when it is longer, and twice as long as there are workloads."""
 WRITES_PER_S = 5
 BURST = 20
 
@@ -144,6 +146,11 @@ class Conditions:
         entry.due_ms = self._when(uid, entry, now_ms)
         if entry.due_ms is not None:
             heapq.heappush(self._due, (entry.due_ms, uid))
+            if len(self._due) > STALE_MAX and len(self._due) > 2 * len(self._entries):
+                # Whoever writes nothing takes nothing from it, and would keep the names of all that ever waited.
+                known = self._entries.items()
+                self._due = [(each.due_ms, key) for key, each in known if each.due_ms is not None]
+                heapq.heapify(self._due)
 
     def _when(self, uid: WorkloadUid, entry: _Entry, now_ms: int) -> int | None:
         """When to write what holds now; None: what stands is good enough."""

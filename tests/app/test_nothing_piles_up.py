@@ -1,6 +1,8 @@
 """Whatever a pod's life was, nothing is remembered of it once it is gone and time has passed."""
 
+from extender.engine import queues
 from extender.model.effects import EvictPod, SetPodCondition, UngatePod
+from extender.pods import conditions
 from extender.pods.timers import ReadyTimes, Times
 from tests.app.desk import Desk, of
 from tests.support.held import held
@@ -96,3 +98,37 @@ async def test_nothing_piles_up():
 
     ours = {way: count for way, count in many.items() if "Meter" not in way}  # the double's own notes
     assert {way: (few.get(way, 0), count) for way, count in ours.items() if count > few.get(way, 0) + 5} == {}
+
+
+def watched(at: Desk, leader: Desk, numbers: range) -> dict[str, int]:
+    """What a follower holds after it has seen what a leader did."""
+    for number in numbers:
+        for live in LIVES:
+            leader.gone(*live(leader, f"{live.__name__.replace('_', '-')}-{number}"))
+            leader.turn()
+    for _ in range(200):
+        leader.turn(after_ms=DAY_MS // 100)
+        at.now_ms = leader.now_ms
+    return held(at.driver)
+
+
+async def test_nothing_piles_up_in_a_follower(monkeypatch):
+    for module in (conditions, queues):
+        monkeypatch.setattr(module, "STALE_MAX", 4)
+    leader, at = Desk(times=Times(ready=ReadyTimes(timeout_ms=60_000, recovery_ms=60_000))), Desk()
+    at.driver.lead(False)
+    take = leader.driver.take
+
+    def both(events):
+        seen = list(events)
+        take(seen)
+        at.driver.take(seen)
+
+    monkeypatch.setattr(leader.driver, "take", both)
+    leader.queue()
+
+    few, many = watched(at, leader, range(10)), watched(at, leader, range(10, 60))
+
+    ours = {way: count for way, count in many.items() if "Meter" not in way}
+    # Heaps keep stale entries up to a bound, six times as many lives would leave six times as many.
+    assert {way: (few.get(way, 0), count) for way, count in ours.items() if count > 2 * few.get(way, 0) + 5} == {}
