@@ -6,6 +6,7 @@ spent in the HTTP library. Source: python-k8s specification, section 4; webhooks
 """
 
 import asyncio
+import logging
 import os
 import ssl
 import time
@@ -14,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from extender.model.errors import UserError
 from extender.serve.http import Reply, refuse
@@ -28,6 +30,16 @@ CONNECTIONS_MAX: Final = 1024
 _SHUTDOWN_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether what aiohttp logs is our fault: what clients send or break off would fill the log at their will."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)
+
+
+_wire_log = logging.getLogger(__name__)
+_wire_log.addFilter(_is_ours)
 
 Answer = Callable[[bytes], Reply]
 
@@ -71,7 +83,15 @@ class Listener:
 
     async def start(self, host: str | None, port: int, tls: ssl.SSLContext | None) -> int:
         """Listen; *port* 0 takes a free one. Answers the port. *host* None: all addresses."""
-        server = _Bounded(self._handle, request_factory=self._request, keepalive_timeout=KEEPALIVE_S, access_log=None)
+        # Nobody who asks us compresses: what claims to be is not unpacked, however small it looks and large it is.
+        server = _Bounded(
+            self._handle,
+            request_factory=self._request,
+            keepalive_timeout=KEEPALIVE_S,
+            access_log=None,
+            auto_decompress=False,
+            logger=_wire_log,
+        )
         runner = self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

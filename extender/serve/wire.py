@@ -4,7 +4,7 @@ Go writes its field names as they are (``NodeNames``, ``NumPDBViolations``), all
 the pod only what a verdict may need is decoded; the rest is skipped, not built. Source: extender protocol, section 3.
 """
 
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import orjson
@@ -58,7 +58,7 @@ class _MetaPod(msgspec.Struct, rename={"uid": "UID"}):
 
 class _MetaVictims(msgspec.Struct, rename={"pods": "Pods", "budget_violations": "NumPDBViolations"}):
     pods: list[_MetaPod] | None = None
-    budget_violations: int = 0
+    budget_violations: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
 
 
 class _PreemptionArgs(msgspec.Struct, rename="pascal"):

@@ -162,6 +162,14 @@ def test_junk_is_refused_and_never_reaches_the_verdict(body):
     assert placement.asked == []
 
 
+@pytest.mark.parametrize("violations", ["-1", "1e3", str(2**63), str(10**30)])
+def test_a_number_of_violations_that_go_cannot_have_sent_is_refused(violations):
+    victims = f'{{"n1":{{"Pods":[{{"UID":"v"}}],"NumPDBViolations":{violations}}}}}'
+    body = f'{{"Pod":{{"metadata":{{"uid":"u"}},"spec":{{}}}},"NodeNameToMetaVictims":{victims}}}'
+
+    assert Extender(FakePlacement()).preempt(body.encode()).status == 400
+
+
 def test_an_empty_list_of_nodes_is_a_question_like_any_other():
     placement = FakePlacement()
     args = orjson.loads(golden("filter.request.json")) | {"NodeNames": []}

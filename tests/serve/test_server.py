@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import zlib
 from datetime import UTC, datetime
 
 import aiohttp
@@ -273,7 +274,7 @@ async def test_connections_beyond_the_bound_are_turned_away_and_the_others_serve
         ),
     ],
 )
-async def test_junk_on_the_wire_ends_its_own_connection_only(served, junk):
+async def test_junk_on_the_wire_ends_its_own_connection_only(served, junk, caplog):
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.ports["extender"])
     writer.write(junk)
     writer.write_eof()
@@ -283,3 +284,15 @@ async def test_junk_on_the_wire_ends_its_own_connection_only(served, junk):
 
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     assert reply.status == 200
+    assert caplog.text == ""
+
+
+async def test_what_claims_to_be_compressed_is_not_unpacked(served, caplog):
+    bomb = zlib.compress(b" " * 10_000_000)
+
+    reply, body = await served.ask("filter", bomb, headers={"Content-Encoding": "deflate"})
+
+    assert len(bomb) < LIMIT
+    assert reply.status == 200
+    assert "the request is not what kube-scheduler sends" in orjson.loads(body)["Error"]
+    assert caplog.text == ""
