@@ -15,19 +15,12 @@ import msgspec
 
 from extender.model.amounts import TimeMs, Whole
 from extender.model.errors import UNREADABLE
-from extender.model.names import ClusterQueueName, FlavorName, ResourceName
+from extender.model.names import ClusterQueueName
 from extender.model.quota import Toleration
 from extender.model.workload import Admission, PodSetAssignment
+from extender.model.written import ANNOTATION_LENGTH_MAX, WrittenPodSet
 
-ANNOTATION_LENGTH_MAX = 65_536
 _ID_BYTES = 6
-
-
-class _Set(msgspec.Struct, rename="camel", frozen=True):
-    name: str
-    count: Whole
-    flavors: dict[str, str]
-    usage: dict[str, Whole]
 
 
 class Undo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,7 +36,7 @@ class _Written(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     id: str
     cluster_queue: str
     at_ms: TimeMs
-    pod_sets: tuple[_Set, ...]
+    pod_sets: tuple[WrittenPodSet, ...]
     undo: tuple[Undo, ...] = ()
     parallelism: Whole | None = None
     completions: Whole | None = None
@@ -96,7 +89,7 @@ def admission_id(job: str, resource_version: str, at_ms: int) -> str:
 
 def write_job_admission(job: str, given: JobAdmission) -> str:
     """The annotation of *job*."""
-    sets = tuple(_Set(one.name, one.count, dict(one.flavors), dict(one.usage)) for one in given.admission.assignments)
+    sets = tuple(WrittenPodSet.of(one) for one in given.admission.assignments)
     queue, at_ms = given.admission.cluster_queue, given.admission.at_ms
     written = _Written(job, given.id, queue, at_ms, sets, given.undo, given.parallelism, given.completions)
     return _ENCODER.encode(written).decode()
@@ -113,15 +106,7 @@ def read_job_admission(job: str, text: str | None) -> JobAdmission | None:
     names = [one.name for one in written.pod_sets]
     if written.job != job or not written.cluster_queue or len(set(names)) != len(names):
         return None
-    assignments = tuple(
-        PodSetAssignment(
-            name=one.name,
-            flavors=tuple(sorted((ResourceName(key), FlavorName(value)) for key, value in one.flavors.items())),
-            usage=tuple(sorted((ResourceName(key), amount) for key, amount in one.usage.items())),
-            count=one.count,
-        )
-        for one in written.pod_sets
-    )
+    assignments = tuple(one.assignment() for one in written.pod_sets)
     admission = Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms)
     return JobAdmission(written.id, admission, written.undo, written.parallelism, written.completions)
 

@@ -10,20 +10,13 @@ from functools import lru_cache
 
 import msgspec
 
-from extender.model.amounts import TimeMs, Whole
+from extender.model.amounts import TimeMs
 from extender.model.errors import UNREADABLE
-from extender.model.names import ClusterQueueName, FlavorName, PodUid, ResourceName
+from extender.model.names import ClusterQueueName, PodUid
 from extender.model.workload import Admission, PodSetAssignment
+from extender.model.written import ANNOTATION_LENGTH_MAX, WrittenPodSet
 
-ANNOTATION_LENGTH_MAX = 65_536
 READ_MAX = 16_384
-
-
-class _Set(msgspec.Struct, rename="camel", frozen=True):
-    name: str
-    count: Whole
-    flavors: dict[str, str]
-    usage: dict[str, Whole]
 
 
 class _Written(msgspec.Struct, rename="camel", frozen=True):
@@ -33,7 +26,7 @@ class _Written(msgspec.Struct, rename="camel", frozen=True):
     pod_set: str
     cluster_queue: str
     at_ms: TimeMs
-    pod_sets: tuple[_Set, ...]
+    pod_sets: tuple[WrittenPodSet, ...]
 
 
 class PodAdmission(msgspec.Struct, frozen=True):
@@ -54,9 +47,7 @@ _ENCODER = msgspec.json.Encoder(order="sorted")
 
 def write_admission(pod: PodUid, pod_set: str, admission: Admission) -> str:
     """The annotation of one pod of *pod_set*."""
-    sets = tuple(
-        _Set(given.name, given.count, dict(given.flavors), dict(given.usage)) for given in admission.assignments
-    )
+    sets = tuple(WrittenPodSet.of(given) for given in admission.assignments)
     return _ENCODER.encode(_Written(pod, pod_set, admission.cluster_queue, admission.at_ms, sets)).decode()
 
 
@@ -76,13 +67,5 @@ def read_admission(pod: PodUid, text: str | None) -> PodAdmission | None:
     names = [given.name for given in written.pod_sets]
     if written.pod != pod or not written.cluster_queue or names.count(written.pod_set) != 1:
         return None
-    assignments = tuple(
-        PodSetAssignment(
-            name=given.name,
-            flavors=tuple(sorted((ResourceName(key), FlavorName(value)) for key, value in given.flavors.items())),
-            usage=tuple(sorted((ResourceName(key), amount) for key, amount in given.usage.items())),
-            count=given.count,
-        )
-        for given in written.pod_sets
-    )
+    assignments = tuple(given.assignment() for given in written.pod_sets)
     return PodAdmission(written.pod_set, Admission(ClusterQueueName(written.cluster_queue), assignments, written.at_ms))
