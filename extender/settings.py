@@ -153,11 +153,11 @@ def read_settings(path: str | None) -> Settings:
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
             raise UserError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
-        settings = msgspec.yaml.decode(file.read_bytes() or b"{}", type=Settings)
+        settings = msgspec.yaml.decode(file.read_bytes(), type=Settings | None) or Settings()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except msgspec.MsgspecError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
     _check(settings, path)
     return settings
 

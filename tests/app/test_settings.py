@@ -23,8 +23,20 @@ def test_no_file_means_the_defaults():
     assert Settings().policy().fair_sharing == ()
 
 
-def test_an_empty_file_means_the_defaults(tmp_path):
-    assert read(tmp_path, "") == Settings()
+@pytest.mark.parametrize("text", ["", "\n", "# logLevel: debug\n", "---\n", "null"])
+def test_a_file_that_says_nothing_means_the_defaults(tmp_path, text):
+    assert read(tmp_path, text) == Settings()
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "a:\n\t- b", "a: 1\n---\nb: 2", "a: " + "[" * 5_000, "\x00", "!!python/name:os.system"]
+)
+def test_what_is_no_yaml_is_refused_in_one_line(tmp_path, text):
+    with pytest.raises(UserError) as refused:
+        read(tmp_path, text)
+
+    assert str(refused.value).startswith(f"{tmp_path}/config.yaml: ")
+    assert "\n" not in str(refused.value)
 
 
 def test_the_shipped_file_is_the_defaults_with_fair_sharing():
