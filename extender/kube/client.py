@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from extender.kube.answers import error_of, no_answer
-from extender.kube.config import ClusterConfig, tls_context
+from extender.kube.config import ClusterConfig, is_token, tls_context
 from extender.kube.lines import Lines
 from extender.model.errors import UNREADABLE, ExtenderError, Unreachable, UserError
 
@@ -296,11 +296,12 @@ class ApiClient:
             try:
                 mtime_ns = path.stat().st_mtime_ns  # noqa: ASYNC240 - see above
                 if fresh or mtime_ns != self._token_mtime_ns:
-                    self._token = path.read_text().strip()  # noqa: ASYNC240 - see above
+                    self._token = _token_in(path)
                     self._token_mtime_ns = mtime_ns
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 if not self._token:
-                    raise UserError(f"the token file cannot be read: {type(error).__name__}") from error
+                    why = error.strerror if isinstance(error, OSError) else "it holds no token"
+                    raise UserError(f"the token file {path} cannot be read: {why}") from error
         elif config.token_loader is not None and (fresh or not self._token):
             self._token = await config.token_loader()
         return self._token
@@ -316,6 +317,14 @@ class ApiClient:
             self._ca_mtime_ns = mtime_ns
         except OSError:
             return  # half-written or gone: what was loaded still holds
+
+
+def _token_in(path: Path) -> str:
+    """The token in the file. Raises: OSError; ValueError, when that cannot be one."""
+    token = path.read_text().strip()
+    if not token or not is_token(token):
+        raise ValueError("no token")
+    return token
 
 
 async def _read(response: aiohttp.ClientResponse, asked: str) -> bytes:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -111,7 +112,8 @@ class _Reader:
                 return base64.b64decode(str(holder[f"{key}-data"]), validate=True)
             return Path(self.file(holder[key])).read_bytes() if holder.get(key) else b""
         except (OSError, binascii.Error) as error:
-            raise UserError(f"kubeconfig {self.path}: {key} cannot be read: {type(error).__name__}") from error
+            why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else "it is not base64"
+            raise UserError(f"kubeconfig {self.path}: {key} cannot be read: {why}") from error
 
 
 def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
@@ -122,19 +124,37 @@ def from_kubeconfig(path: Path, context: str = "") -> ClusterConfig:
     cluster, user = reader.named("cluster", chosen.get("cluster")), reader.named("user", chosen.get("user"))
     if not str(cluster.get("server") or "").startswith(("https://", "http://")):
         raise UserError(f"kubeconfig {path}: cluster {chosen.get('cluster')!r} has no server that begins with https://")
+    server, token = str(cluster["server"]).rstrip("/"), str(user.get("token") or "").strip()
+    if not _is_address(server):
+        raise UserError(f"kubeconfig {path}: the server of cluster {chosen.get('cluster')!r} is no address: {server}")
+    if not is_token(token):
+        raise UserError(f"kubeconfig {path}: the token of user {chosen.get('user')!r} has characters that no token has")
     plugin = any(kind in user for kind in _PLUGINS)
     return ClusterConfig(
-        server=str(cluster["server"]).rstrip("/"),
+        server=server,
         namespace=str(chosen.get("namespace") or "default"),
         ca=reader.data(cluster, "certificate-authority"),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         server_name=str(cluster.get("tls-server-name") or ""),
-        token=str(user.get("token") or ""),
+        token=token,
         token_file=reader.file(user.get("tokenFile")),
         token_loader=_plugin_loader(path, str(current)) if plugin else None,
         certificate=reader.data(user, "client-certificate"),
         key=reader.data(user, "client-key"),
     )
+
+
+def is_token(text: str) -> bool:
+    """Whether *text* can stand in a header; so can the empty text, which is no token."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        return False
 
 
 def _plugin_loader(path: Path, context: str) -> TokenLoader:

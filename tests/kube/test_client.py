@@ -342,3 +342,33 @@ async def test_a_server_below_a_path(api):
 
 def test_credentials_stay_out_of_logs():
     assert "secret" not in repr(ClusterConfig(server="https://x", token="secret", key=b"secret"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"one\ntwo", id="two lines"),
+        pytest.param(b"\xff\xfe", id="no text"),
+        pytest.param("тайна".encode(), id="letters that no header has"),
+    ],
+)
+async def test_a_token_file_without_a_token_is_named_and_the_last_token_is_kept(api, tmp_path, content):
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    config = ClusterConfig(server=api.url, token_file=str(file))
+    fresh, old = ApiClient(config), ApiClient(config)
+    api.put(PODS, pod_json("p"))
+    api.token = "good"
+    with pytest.raises(UserError) as error:
+        await fresh.get(POD)
+    await fresh.close()
+    file.write_text("good")
+    await old.get(POD)
+    file.write_bytes(content)
+    os.utime(file, ns=(1, 1))
+    await old.get(POD)
+    await old.close()
+
+    assert str(error.value) == f"the token file {file} cannot be read: it holds no token"
+    assert api.requests[-1].headers["Authorization"] == "Bearer good"

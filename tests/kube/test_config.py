@@ -188,8 +188,15 @@ async def test_a_plugin_that_gives_no_token_is_told_in_one_line(tmp_path, comman
         (WHOLE.format(cluster="server: 'api:6443'"), "cluster 'c' has no server that begins with https://"),
         (
             WHOLE.format(cluster="server: 'https://s', certificate-authority: none.crt"),
-            "certificate-authority cannot be read",
+            "/none.crt: No such file or directory",
         ),
+        (
+            WHOLE.format(cluster="server: 'https://s', certificate-authority-data: '!'"),
+            "certificate-authority cannot be read: it is not base64",
+        ),
+        (WHOLE.format(cluster="server: 'https://s:99999'"), "the server of cluster 'c' is no address: https://s:99999"),
+        (WHOLE.format(cluster="server: 'https://[::1'"), "the server of cluster 'c' is no address: https://[::1"),
+        (WHOLE.format(cluster="server: 'https://'"), "no address"),
     ],
 )
 def test_a_wrong_kubeconfig_says_what_is_missing(tmp_path, text, want):
