@@ -20,6 +20,7 @@ from extender.model.jobs import (
 )
 from extender.model.pods import ADMISSION_ANNOTATION, MANAGED_LABEL, PRIORITY_CLASS, QUEUE_NAME
 from extender.model.trees import at
+from extender.serve.envelope import Question, read
 from extender.serve.guard import NAME, NAMING
 from extender.serve.http import Reply, refuse
 from extender.serve.jobs import is_controlled, is_managed_by_others
@@ -30,30 +31,7 @@ WRITTEN_BY_US = (ADMISSION_ANNOTATION, EVICTED_ANNOTATION, REQUEUE_ANNOTATION)
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = ""
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    uid: str
-    kind: _Kind = _Kind()
-    operation: str = ""
-    sub_resource: str = ""
-    user_info: _UserInfo = _UserInfo()
-    object: Tree | None = None
-    old_object: Tree | None = None
-
-
-class _Review(msgspec.Struct):
-    request: _Request
-
-
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = msgspec.json.Decoder(Question[Tree])
 
 
 class JobGuard:
@@ -65,12 +43,12 @@ class JobGuard:
     def validate(self, body: bytes) -> Reply:
         """POST: refuse to let others touch our marks, or start a Job that waits."""
         try:
-            request = _REVIEW.decode(body).request
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return refuse(400, str(UserError(f"not an AdmissionReview: {error}")))
+            request = read(_REVIEW, body)
+        except UserError as error:
+            return refuse(400, str(error))
         outcome = Outcome()
         ours = request.user_info.username == self._writer
-        about_a_job = (request.kind.group, request.kind.kind) == ("batch", "Job") and not request.sub_resource
+        about_a_job = request.is_about("batch", "Job")
         if about_a_job and request.object is not None and request.operation in ("CREATE", "UPDATE") and not ours:
             outcome = check_job(request.object, request.old_object if request.operation == "UPDATE" else None)
         return Reply(200, write_review(request.uid, outcome), "denied" if outcome.denied else "allowed")

@@ -21,6 +21,7 @@ from extender.model.jobs import (
 )
 from extender.model.pods import ADMISSION_ANNOTATION, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
 from extender.model.trees import Path, add_missing, at, located
+from extender.serve.envelope import Question, read
 from extender.serve.http import Reply, refuse
 from extender.serve.marks import escape
 from extender.serve.review import Operation, Outcome, write_review
@@ -31,25 +32,7 @@ BUILT_IN_CONTROLLER = "kubernetes.io/job-controller"
 _OURS = (ADMISSION_ANNOTATION, EVICTED_ANNOTATION, REQUEUE_ANNOTATION)
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = ""
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    uid: str
-    kind: _Kind = _Kind()
-    operation: str = ""
-    namespace: str = ""
-    sub_resource: str = ""
-    object: Tree | None = None
-
-
-class _Review(msgspec.Struct, rename="camel"):
-    request: _Request
-
-
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = msgspec.json.Decoder(Question[Tree])
 
 
 class JobWebhook:
@@ -62,9 +45,9 @@ class JobWebhook:
     def mutate(self, body: bytes) -> Reply:
         """POST: suspend and mark a new Job that is to wait in a queue."""
         try:
-            request = _REVIEW.decode(body).request
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            return refuse(400, str(UserError(f"not an AdmissionReview: {error}")))
+            request = read(_REVIEW, body)
+        except UserError as error:
+            return refuse(400, str(error))
         kind = self._kinds.get((request.kind.group, request.kind.kind))
         outcome = Outcome()
         if kind and request.object and request.operation == "CREATE" and not request.sub_resource:

@@ -11,19 +11,16 @@ from typing import Any
 
 import msgspec
 
+from extender.model.errors import UserError
 from extender.model.jobs import UNIT_ANNOTATION
 from extender.model.pods import POD_GROUP_NAME, PRIORITY_CLASS, QUEUE_NAME, UNIT_STATEFUL_SET
+from extender.serve.envelope import Question, read
 from extender.serve.http import Reply, refuse
 from extender.serve.marks import escape
 from extender.serve.review import Operation, Outcome, write_review
 
 Tree = dict[str, Any]
 KINDS = frozenset({"Deployment", "StatefulSet", "ReplicaSet"})
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = ""
 
 
 class _Owner(msgspec.Struct):
@@ -49,28 +46,16 @@ class _Object(msgspec.Struct):
     spec: _Spec | None = None
 
 
-class _Request(msgspec.Struct, rename="camel"):
-    uid: str
-    kind: _Kind = _Kind()
-    operation: str = ""
-    sub_resource: str = ""
-    object: _Object | None = None
-
-
-class _Review(msgspec.Struct):
-    request: _Request
-
-
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = msgspec.json.Decoder(Question[_Object])
 _NONE: dict[str, str] = {}
 
 
 def mutate(body: bytes) -> Reply:
     """POST: write the queue of an object into its pod template."""
     try:
-        request = _REVIEW.decode(body).request
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return refuse(400, f"not an AdmissionReview: {error}")
+        request = read(_REVIEW, body)
+    except UserError as error:
+        return refuse(400, str(error))
     concerns = request.kind.group == "apps" and request.kind.kind in KINDS and not request.sub_resource
     outcome = Outcome()
     if concerns and request.object is not None and request.operation in ("CREATE", "UPDATE"):

@@ -11,13 +11,11 @@ from typing import Final
 import msgspec
 import orjson
 
-from extender.model.errors import UserError
+from extender.serve.envelope import API_VERSION, KIND, Question, read
 
 BODY_MAX: Final = 7 * 1024 * 1024
 """Bytes. An object has at most about 1.5 MiB in etcd; an update carries two, with room for the envelope."""
 _WARNING_MAX = 120
-_API_VERSION = "admission.k8s.io/v1"
-_KIND = "AdmissionReview"
 
 Operation = dict[str, object]
 """One RFC 6902 operation."""
@@ -113,32 +111,6 @@ class Pod(msgspec.Struct):
         return self.annotations.get(key) or self.labels.get(key, "")
 
 
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = ""
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    uid: str
-    kind: _Kind = _Kind()
-    operation: str = ""
-    namespace: str = ""
-    sub_resource: str = ""
-    user_info: _UserInfo = _UserInfo()
-    object: Pod | None = None
-    old_object: Pod | None = None
-
-
-class _Review(msgspec.Struct, rename="camel"):
-    api_version: str
-    kind: str
-    request: _Request
-
-
 class Review(msgspec.Struct, frozen=True):
     """One question of the API server about a pod. ``uid`` names this round trip and nothing else."""
 
@@ -159,7 +131,7 @@ class Outcome(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-_REVIEW = msgspec.json.Decoder(_Review)
+_REVIEW = msgspec.json.Decoder(Question[Pod])
 
 
 def read_review(body: bytes) -> Review:
@@ -167,14 +139,8 @@ def read_review(body: bytes) -> Review:
 
     Raises: UserError, for anything that is no AdmissionReview v1.
     """
-    try:
-        review = _REVIEW.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UserError(f"not an AdmissionReview of a pod: {error}") from error
-    if review.api_version != _API_VERSION or review.kind != _KIND:
-        raise UserError(f"expected {_API_VERSION} {_KIND}")
-    request = review.request
-    about_a_pod = request.kind.kind == "Pod" and request.kind.group == "" and not request.sub_resource
+    request = read(_REVIEW, body)
+    about_a_pod = request.is_about("", "Pod")
     return Review(
         uid=request.uid,
         operation=request.operation,
@@ -196,4 +162,4 @@ def write_review(uid: str, outcome: Outcome) -> bytes:
         response["patch"] = b64encode(orjson.dumps(outcome.patch)).decode()
     if outcome.warnings:
         response["warnings"] = [warning[:_WARNING_MAX] for warning in outcome.warnings]
-    return orjson.dumps({"apiVersion": _API_VERSION, "kind": _KIND, "response": response})
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})

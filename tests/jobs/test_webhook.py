@@ -13,7 +13,7 @@ from extender.serve import parents
 from extender.serve.jobs import JobWebhook
 from extender.serve.webhook import Webhook
 from tests.jobs.build import KINDS
-from tests.serve.doubles import FakeQueues, patched, response
+from tests.serve.doubles import ENVELOPE, FakeQueues, patched, response
 from tests.serve.doubles import review as pod_review
 from tests.serve.guard_cases import WRITER
 from tests.serve.guard_cases import pod as plain_pod
@@ -31,7 +31,7 @@ def review(
     found: dict[str, Any], *, kind: str = "Job", group: str = "batch", namespace: str = "icu", **more: Any
 ) -> bytes:
     request = {"uid": "r", "kind": {"group": group, "kind": kind}, "operation": "CREATE", "namespace": namespace}
-    return orjson.dumps({"request": {**request, "object": found, **more}})
+    return orjson.dumps({**ENVELOPE, "request": {**request, "object": found, **more}})
 
 
 def job(*, queue: str = "training", template: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_a_kind_whose_template_is_elsewhere_gets_a_patch_of_it(patches: list[dic
     assert "patch" not in again
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request": {"uid": 1}}', b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request": {"uid": "1"}}', b"\xff"])
 def test_junk_is_refused(webhook: JobWebhook, body: bytes):
     assert webhook.mutate(body).status == 400
     assert parents.mutate(body).status == 400

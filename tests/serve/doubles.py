@@ -11,6 +11,7 @@ import orjson
 from extender.model.questions import PlacementQuestion, PreemptionQuestion
 from extender.model.verdicts import FilterVerdict, NodeScore, NodeVictims
 
+ENVELOPE = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 GOLDEN = Path(__file__).with_name("golden")
 
 
@@ -101,7 +102,7 @@ def review(
         "oldObject": old,
         **request,
     }
-    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body})
+    return orjson.dumps({**ENVELOPE, "request": body})
 
 
 def response(body: bytes) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from tests.bench._machine import rss_mb
-from tests.serve.doubles import GOLDEN, golden
+from tests.serve.doubles import ENVELOPE, GOLDEN, golden
 from tests.serve.fuzzed import BODY_MAX, EXTENDER, WEBHOOKS
 
 WARM = 1_000
@@ -90,7 +90,7 @@ def strange(rng: random.Random) -> bytes:
     }
     request = {"uid": name, "operation": rng.choice(["CREATE", "UPDATE", name]), "namespace": name, "object": pod}
     question = {"Pod": pod, "NodeNames": [name] * rng.randrange(50), "NodeNameToMetaVictims": {name: {"Pods": None}}}
-    return orjson.dumps(rng.choice([{"request": {**request, "oldObject": pod}}, question]))
+    return orjson.dumps(rng.choice([{**ENVELOPE, "request": {**request, "oldObject": pod}}, question]))
 
 
 def huge(rng: random.Random) -> bytes:

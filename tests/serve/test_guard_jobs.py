@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from extender.serve.guard_jobs import JobGuard
-from tests.serve.doubles import response
+from tests.serve.doubles import ENVELOPE, response
 from tests.serve.guard_cases import WRITER
 from tests.serve.job_cases import CREATED, UPDATED, WAITING, JobCase, job
 
@@ -24,7 +24,7 @@ def asked(new: dict[str, Any], old: dict[str, Any] | None, *, user: str = "alice
         "oldObject": old,
         **more,
     }
-    return response(GUARD.validate(orjson.dumps({"request": request})).body)
+    return response(GUARD.validate(orjson.dumps({**ENVELOPE, "request": request})).body)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.says) for case in CREATED + UPDATED])
@@ -63,6 +63,6 @@ def test_a_job_of_somebody_else_is_left_alone(foreign: dict[str, str]):
     assert asked(new, job(**WAITING))["allowed"] is True
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request": {"uid": 1}}', b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request": {"uid": "1"}}', b"\xff"])
 def test_junk_is_refused(body: bytes):
     assert GUARD.validate(body).status == 400
