@@ -4,12 +4,14 @@ An unknown key or a wrong value is an error that names the key; nothing is guess
 empty file starts a working service (with classical preemption, as in Kueue when ``fairSharing`` is absent).
 """
 
+import ipaddress
 import re
 from pathlib import Path
 
 import msgspec
 
 from extender.jobs.kinds import KindRow, kinds_of
+from extender.kube import rules
 from extender.model.errors import UserError
 from extender.model.jobs import Kind
 from extender.model.policy import FairSharingStrategy, Policy
@@ -19,7 +21,7 @@ FILE_BYTES_MAX = 1 << 20
 BACKOFF_S_MAX = 86_400
 API_VERSION = "config.cohort-extender.io/v1alpha1"
 KIND = "Configuration"
-_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ORDERS = (
     (FairSharingStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, FairSharingStrategy.LESS_THAN_INITIAL_SHARE),
@@ -201,6 +203,14 @@ def _check_times(settings: Settings) -> None:
         raise UserError("waitForPodsReady.requeuingStrategy.backoffLimitCount must be 0 or more")
 
 
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _check(settings: Settings, path: str) -> None:
     if (settings.api_version, settings.kind) != (API_VERSION, KIND):
         raise UserError(f"{path}: must be kind {KIND} of {API_VERSION}")
@@ -214,6 +224,9 @@ def _check(settings: Settings, path: str) -> None:
     for name, port in msgspec.structs.asdict(settings.ports).items():
         if not 0 <= port <= 65535:
             raise UserError(f"{path}: ports.{name} must be from 0 to 65535")
+    for name in settings.tls.names:
+        if not (rules.is_name(name.removeprefix("*.").lower()) or _is_ip_address(name)):
+            raise UserError(f"{path}: tls.names: {name!r} is no DNS name and no IP address")
     try:
         settings.kinds()
         _check_times(settings)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -84,6 +84,15 @@ def service_names(service: str, namespace: str) -> list[str]:
 def not_after(certificate: bytes) -> datetime:
     """When the first certificate of a PEM ends."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def is_pair(certificate: bytes, key: bytes) -> bool:
+    """Whether both can be read and belong together."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        return load_pem_private_key(key, None).public_key() == found.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
 
 
 def is_due(certificate: bytes, now: datetime) -> bool:

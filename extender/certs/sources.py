@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 import orjson
 
-from extender.certs.authority import Pair, covers, is_due, is_signed_by, issue, join, make_authority, not_after
+from extender.certs.authority import Pair, covers, is_due, is_pair, is_signed_by, issue, join, make_authority
 from extender.model.errors import Conflict, Gone, TransientError, UserError
 
 _ATTEMPTS_MAX: Final = 5
@@ -156,8 +156,4 @@ class SecretSource:
 
 
 def _usable(held: dict[str, bytes], certificate: str, key: str) -> bool:
-    try:
-        not_after(held.get(certificate, b""))
-    except ValueError:
-        return False
-    return b"PRIVATE KEY" in held.get(key, b"")
+    return is_pair(held.get(certificate, b""), held.get(key, b""))

@@ -139,4 +139,8 @@ def _objects(path: str) -> list[Object]:
         raise UserError(f"{path}: holds something else than objects") from error
     if not found:
         raise UserError(f"{path}: holds no object")
+    try:
+        orjson.dumps(found)
+    except TypeError as error:  # an alias within itself, a key that is a number
+        raise UserError(f"{path}: cannot be written as JSON ({error})") from error
     return found

@@ -62,6 +62,8 @@ def test_one_strategy_alone(tmp_path):
         pytest.param("ports: {http: 70000}", "ports.http must be from 0 to 65535", id="a port out of range"),
         pytest.param("logLevel: loud", "logLevel must be debug", id="a wrong level"),
         pytest.param("logFormat: xml", "logFormat must be json", id="a wrong format"),
+        pytest.param("tls: {names: [ok.example, é]}", "tls.names: 'é' is no DNS name", id="no name of a host"),
+        pytest.param("tls: {names: ['']}", "tls.names: '' is no DNS name", id="no name at all"),
         pytest.param("kind: Pod", "must be kind Configuration", id="another kind"),
         pytest.param("leaderElection: {retryPeriod: 20s}", "retryPeriod < renewDeadline", id="times out of order"),
         pytest.param("leaderElection: {renewDeadline: 14500ms}", "a write takes time", id="no time for a write"),

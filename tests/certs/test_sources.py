@@ -90,6 +90,11 @@ async def test_new_names_need_a_new_certificate():
         pytest.param({"ca.key": b""}, id="the authority's key is gone"),
         pytest.param({"ca.crt": b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"}, id="nonsense"),
         pytest.param({"tls.crt": b"", "tls.key": b""}, id="no certificate"),
+        pytest.param(
+            {"ca.key": b"-----BEGIN PRIVATE KEY-----\nnonsense\n-----END PRIVATE KEY-----\n"},
+            id="a key of the authority that is none",
+        ),
+        pytest.param({"tls.key": make_authority(NOW).key}, id="a key of another certificate"),
     ],
 )
 async def test_a_broken_secret_is_mended(broken):

@@ -96,6 +96,8 @@ def test_nothing_is_wrong_with_our_examples(path):
         pytest.param("a: [", "is not YAML (while parsing", id="no YAML"),
         pytest.param("3", "holds something else than objects", id="a number"),
         pytest.param("# nothing", "holds no object", id="nothing"),
+        pytest.param("{a: &a [*a]}", "cannot be written as JSON (Recursion limit", id="an alias within itself"),
+        pytest.param("{spec: {1: a}}", "cannot be written as JSON (Dict key must be str", id="a key that is a number"),
         pytest.param("{apiVersion: v1, kind: Pod}", "no row for v1 Pod; there are rows for batch/v1 Job", id="a pod"),
     ],
 )
