@@ -21,8 +21,8 @@ class Share(NamedTuple):
     value: float
 
     def published(self) -> int:
-        """What the status says: rounded up, 2^63−1 for an endless one."""
-        return PUBLISHED_MAX if self.endless else -int(-self.value // 1)
+        """What the status says: rounded up, 2^63−1 for an endless one and for what 64 bits do not hold."""
+        return PUBLISHED_MAX if self.endless or self.value >= PUBLISHED_MAX else -int(-self.value // 1)
 
     def exact(self) -> float:
         """The share as a number, infinite for an endless one."""

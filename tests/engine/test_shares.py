@@ -81,6 +81,14 @@ def test_weight_0_is_endless_as_soon_as_it_borrows():
     assert share(tree.node("A"))[1].published() == PUBLISHED_MAX
 
 
+def test_a_share_that_64_bits_do_not_hold_is_published_as_the_largest():
+    tree = Tree("K 1\n  A 0 weight=0.000000002\n  B 0")
+    add_usage(tree.cell("A"), 2**62)
+
+    assert value(tree, "A") > PUBLISHED_MAX
+    assert share(tree.node("A"))[1].published() == PUBLISHED_MAX
+
+
 def test_borrowing_what_nobody_lends_is_borrowing_without_a_share():
     tree = Tree("K cohort\n  A 0")
     add_usage(tree.cell("A"), 1)
