@@ -12,7 +12,7 @@ import orjson
 
 from extender.engine.engine import Engine
 from extender.engine.views import ClusterQueueView
-from extender.model.amounts import format_amount
+from extender.model.amounts import UNLIMITED, format_amount
 from extender.model.effects import SetQueueStatus
 from extender.model.names import (
     ClusterQueueName,
@@ -22,6 +22,7 @@ from extender.model.names import (
     LocalQueueKey,
     LocalQueueName,
     Namespace,
+    ResourceName,
 )
 from extender.model.quota import ClusterQueue, LocalQueue, StopPolicy
 from extender.model.reasons import ReasonCode
@@ -252,6 +253,11 @@ def _activity(view: ClusterQueueView) -> tuple[str, str]:
     return next((name for text, name in _CAUSES.items() if cause.startswith(text)), "Unknown"), why.sentence()
 
 
+def _quantity(amount: int, resource: ResourceName) -> str:
+    """*amount* as the API server takes it: no word, and no more than 64 bits hold."""
+    return format_amount(min(amount, UNLIMITED - 1), resource)
+
+
 def _by_flavor(
     spec: ClusterQueue, amounts: dict[FlavorResource, tuple[int, int]], *, borrowed: bool
 ) -> list[dict[str, object]]:
@@ -262,8 +268,8 @@ def _by_flavor(
             resources = flavors.setdefault(quotas.flavor, [])
             for resource in sorted(group.covered):
                 used, above = amounts.get(FlavorResource(quotas.flavor, resource), (0, 0))
-                entry = {"name": str(resource), "total": format_amount(used, resource)}
+                entry = {"name": str(resource), "total": _quantity(used, resource)}
                 if borrowed:
-                    entry["borrowed"] = format_amount(above, resource)
+                    entry["borrowed"] = _quantity(above, resource)
                 resources.append(entry)
     return [{"name": name, "resources": resources} for name, resources in list(flavors.items())[:FLAVORS_MAX]]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from extender.model.amounts import UNLIMITED
 from extender.model.effects import SetQueueStatus
 from extender.model.events import ClusterQueueGone, LocalQueueSeen
 from extender.model.names import ClusterQueueName, LocalQueueName
@@ -46,6 +47,16 @@ async def test_a_queue_shows_what_it_uses_and_borrows():
     assert at.meter.gauges["usage", "main-cq", "any", "nvidia.com/gpu"] == 2
     assert at.meter.gauges["pending", "main-cq"] == 1
     assert at.meter.gauges["share", "main-cq"] == 250
+
+
+async def test_what_is_used_of_an_endless_quota_is_a_quantity_however_much_it_is():
+    at = Desk()
+    at.queue("main", UNLIMITED)
+    for name in ("a", "b"):
+        at.submit(name, requests=(("nvidia.com/gpu", UNLIMITED - 1),))
+
+    (flavor,) = shown(at)["ClusterQueue", "main-cq"]["flavorsUsage"]
+    assert flavor["resources"] == [{"name": "nvidia.com/gpu", "total": str(2**63 - 2), "borrowed": "0"}]
 
 
 async def test_what_has_not_changed_is_not_written():
