@@ -17,7 +17,7 @@ import structlog
 from extender.certs.authority import not_after
 from extender.certs.publish import Publisher
 from extender.certs.sources import Material, Source
-from extender.model.errors import ExtenderError, UserError
+from extender.model.errors import ExtenderError, UserError, no_passphrase
 
 POLL_S: Final = 60.0
 RETRY_S: Final = 2.0
@@ -127,7 +127,7 @@ class Keeper:
             path.write_bytes(material.serving.certificate + material.serving.key)
             try:
                 for context in self._contexts:
-                    context.load_cert_chain(path)
+                    context.load_cert_chain(path, password=no_passphrase)
             except ssl.SSLError as error:
                 raise UserError(f"certificate and key do not belong together: {error}") from error
         ends = not_after(material.serving.certificate)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from extender.model.errors import UserError
+from extender.model.errors import UserError, no_passphrase
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGINS: Final = ("exec", "auth-provider")
@@ -234,4 +234,4 @@ def _load_client_certificate(context: ssl.SSLContext, config: ClusterConfig) -> 
     with tempfile.NamedTemporaryFile() as pair:
         pair.write(config.certificate + b"\n" + config.key)
         pair.flush()
-        context.load_cert_chain(pair.name)
+        context.load_cert_chain(pair.name, password=no_passphrase)

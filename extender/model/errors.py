@@ -60,3 +60,8 @@ class NotYetSeen(TransientError):
 
 class InvariantError(ExtenderError):
     """We are wrong: on the watch path stop and rebuild, on HTTP fail that one request."""
+
+
+def no_passphrase() -> str:
+    """For ``SSLContext.load_cert_chain``, which would ask a terminal. Raises: UserError, for an encrypted key."""
+    raise UserError("the private key is encrypted and nobody is there to type its passphrase: store it without one")

@@ -7,6 +7,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from extender.certs.authority import Pair, issue, make_authority
 from extender.certs.keeper import ClientTrust, Keeper, server_context
@@ -123,6 +124,19 @@ async def test_a_certificate_with_a_strange_key_is_refused():
 
     with pytest.raises(UserError, match="do not belong together"):
         await keeper(FakeSource(mixed), [server_context()]).refresh()
+
+
+async def test_an_encrypted_key_is_refused_instead_of_asking_a_terminal():
+    own = material()
+    secret = serialization.BestAvailableEncryption(b"secret")
+    key = serialization.load_pem_private_key(own.serving.key, None)
+    locked = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    mixed = Material(Pair(own.serving.certificate, locked), own.bundle)
+
+    with pytest.raises(UserError, match="store it without one"):
+        await keeper(
+            FakeSource(Material(Pair(own.serving.certificate, locked), own.bundle)), [server_context()]
+        ).refresh()
 
 
 def test_a_listener_speaks_http_1_over_modern_tls_only():
