@@ -134,9 +134,7 @@ async def test_an_encrypted_key_is_refused_instead_of_asking_a_terminal():
     mixed = Material(Pair(own.serving.certificate, locked), own.bundle)
 
     with pytest.raises(UserError, match="store it without one"):
-        await keeper(
-            FakeSource(Material(Pair(own.serving.certificate, locked), own.bundle)), [server_context()]
-        ).refresh()
+        await keeper(FakeSource(mixed), [server_context()]).refresh()
 
 
 def test_a_listener_speaks_http_1_over_modern_tls_only():
