@@ -94,6 +94,7 @@ class Held:
     runs: bool = False
     counted: bool = False
     ended: bool = False
+    leaves: bool = False
 
 
 class Churn:
@@ -263,6 +264,9 @@ class Churn:
         pod.uid = seen.metadata.uid
         if seen.metadata.deletion_timestamp and not seen.spec.node_name:
             self._rest(pod)  # it never gets a node any more, so it needs nothing
+            if not pod.leaves:  # an API server that was killed in the middle leaves it so, for a collector of garbage
+                pod.leaves = True
+                asyncio.get_running_loop().call_later(KEPT_S, self._deletions.put_nowait, name)
         elif seen.status.phase in ("Succeeded", "Failed"):
             self._ended(name, pod)
         elif not seen.gated and not pod.runs:
@@ -273,6 +277,8 @@ class Churn:
                 self.counts["admitted"] += 1
             else:  # created while no webhook answered
                 self.counts["came without a gate"] += 1
+                if pod.unit.kind.pods > 1 and pod.attempt == pod.unit.attempt:
+                    self._submit_anew(pod.unit)  # such a pod is no member, so the group can never be complete
             asyncio.get_running_loop().call_later(pod.unit.kind.run_s, self._endings.put_nowait, name)
 
     def _ended(self, name: str, pod: Held) -> None:
@@ -297,6 +303,13 @@ class Churn:
             pod.unit.attempt += 1
             pod.unit.done.clear()
             self._put(pod.unit)
+
+    def _submit_anew(self, unit: Unit) -> None:
+        for name in unit.names:
+            self._deletions.put_nowait(name)
+        unit.attempt += 1
+        unit.done.clear()
+        self._put(unit)
 
     def _rest(self, pod: Held) -> None:
         if pod.counted:
