@@ -30,8 +30,6 @@ FAST = {
     ("both replicas killed", "eviction", Step.UNANSWERED),
     ("API server killed 5 s", "admission", Step.UNSEEN),
     ("connections cut", "admission", Step.UNANSWERED),
-    ("connections cut", "eviction", Step.DECIDED),
-    ("network stalls 6 s", "gang", Step.UNSEEN),
 }
 """What runs without --slow: the commonest faults, each kind of write and each step at least once."""
 
