@@ -68,10 +68,10 @@ class Page(msgspec.Struct, frozen=True):
 _PAGE = msgspec.json.Decoder(_PageWire)
 
 
-def _keepalive_socket(address: tuple[object, ...]) -> socket.socket:
+def _keepalive_socket(address: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
     """A socket on which a dead peer is noticed: idle (keep-alive) and with data in flight (user time-out)."""
     family, kind, protocol = address[:3]
-    made = socket.socket(int(family), int(kind), int(protocol))  # type: ignore[call-overload]  # aiohttp's tuple is untyped
+    made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", KEEPALIVE_S),

@@ -4,6 +4,7 @@ Which workload a pod belongs to is decided here and nowhere else. Facts come in 
 when something that the engine reads has changed.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -51,7 +52,7 @@ ADMITTED = "Admitted"
 """The reason of our condition while its status is True."""
 
 
-class Records:
+class Records(ABC):
     """What is known of pods, and what the engine was told of their workloads.
 
     Three lists are for the driver to take: ``moved`` are workloads about which the clock may have a word, ``remarked``
@@ -234,9 +235,9 @@ class Records:
             return
         self.stale[pod.uid] = None
 
+    @abstractmethod
     def _catch_up(self, pod: Pod) -> list[EngineEvent]:
         """What a write means that met a conflict, now that the pod is seen as it is."""
-        raise NotImplementedError
 
     def _pod_gone(self, uid: PodUid) -> list[EngineEvent]:
         self._strays.pop(uid, None)

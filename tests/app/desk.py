@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -133,7 +133,7 @@ class Desk:
 
     def queue(self, name: str = "main", gpus: int = 2, *, cohort: str = "", **spec: object) -> None:
         """A ClusterQueue ``NAME-cq`` and a LocalQueue NAME; anybody lower may be preempted."""
-        fields: dict[str, object] = {
+        fields: dict[str, Any] = {
             "cohort": CohortName(cohort) if cohort else None,
             "resource_groups": (ResourceGroup((GPU,), (FlavorQuotas(ANY, ((GPU, Quota(gpus)),)),)),),
             "namespace_selector": Selector(),
@@ -141,7 +141,7 @@ class Desk:
             **spec,
         }
         cluster_queue = ClusterQueueName(f"{name}-cq")
-        self.take(ClusterQueueSeen(ClusterQueue(cluster_queue, **fields)))  # type: ignore[arg-type] # by name
+        self.take(ClusterQueueSeen(ClusterQueue(cluster_queue, **fields)))
         self.take(LocalQueueSeen(LocalQueue(LAB, LocalQueueName(name), cluster_queue)))
 
     def submit(self, *names: str, queue: str = "main", **changes: object) -> None:
@@ -182,9 +182,9 @@ class Desk:
         return [write.name for write in writes]
 
 
-def of(effects: Iterable[object], kind: Callable[..., T]) -> list[T]:
+def of(effects: Iterable[object], kind: type[T]) -> list[T]:
     """Those of one kind."""
-    return [effect for effect in effects if isinstance(effect, kind)]  # type: ignore[arg-type] # a class, called by name
+    return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def evictions(effects: Iterable[object]) -> list[tuple[str, str, str]]:

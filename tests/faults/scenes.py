@@ -5,6 +5,7 @@ A scene begins, and is caught at one step by the leader's proxy. After the fault
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
@@ -58,7 +59,7 @@ def running(pods: Sequence[Object]) -> list[str]:
     return sorted(one["metadata"]["name"] for one in pods if runs(one))
 
 
-class Scene:
+class Scene(ABC):
     """Begins, is caught, and says whether it ended well.
 
     ``decided_s``: when the last decision of what was caught was seen, on the monotonic clock, once ``ends`` has ended.
@@ -71,21 +72,21 @@ class Scene:
         self.lab = lab
         self.auditor = auditor
 
+    @abstractmethod
     async def prepare(self) -> None:
         """Everything before the moment that counts."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def begin(self) -> None:
         """The moment that counts."""
-        raise NotImplementedError
 
     def wanted(self, call: Call) -> bool:
         """Whether *call* is one of the writes that count."""
         return is_admission(call)
 
+    @abstractmethod
     async def ends(self) -> None:
         """Wait for the right end, and check what is more than a count."""
-        raise NotImplementedError
 
     async def caught_at(self, step: Step, leader: Replica) -> Hook:
         """Begin, and hold the leader at *step*."""
