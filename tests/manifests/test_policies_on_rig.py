@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from extender.model.jobs import UNIT_ADMISSION_ANNOTATION, UNIT_ANNOTATION
 from extender.model.pods import GATE, MANAGED_LABEL, MARKER_RESOURCE, QUEUE_NAME
 from extender.serve.webhook import Webhook
 from tests.manifests.cluster import (
@@ -76,6 +77,11 @@ def marks(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def of_a_job(**words: Any) -> dict[str, Any]:
+    """A pod of a Job that has its admission."""
+    return pod(annotations={UNIT_ANNOTATION: "job", UNIT_ADMISSION_ANNOTATION: "{}"}, **words)
+
+
 def with_resources(made: dict[str, Any], **resources: Any) -> dict[str, Any]:
     made["spec"]["containers"][0]["resources"] = resources
     return made
@@ -91,6 +97,10 @@ def with_resources(made: dict[str, Any], **resources: Any) -> dict[str, Any]:
         pytest.param(with_resources(pod(queue="a"), limits={"cpu": "1", "nvidia.com/gpu": "2"}), id="limits"),
         pytest.param(with_resources(pod(queue="a"), requests={"cpu": "500m"}), id="requests"),
         pytest.param(pod(), id="no queue"),
+        pytest.param(pod(annotations={UNIT_ANNOTATION: "job"}), id="of a Job that has no admission"),
+        pytest.param(of_a_job(), id="of an admitted Job"),
+        pytest.param(of_a_job(queue="a"), id="of an admitted Job, and names a queue"),
+        pytest.param(pod(queue="a", annotations={UNIT_ADMISSION_ANNOTATION: "{}"}), id="of no Job, whatever it says"),
         pytest.param(pod(queue="a", node="n1", annotations={"kubernetes.io/config.mirror": "x"}), id="a static pod"),
     ],
 )
