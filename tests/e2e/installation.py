@@ -153,9 +153,9 @@ class Installation:
         authority = self.rig.directory / "extender-ca.crt"
         authority.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
         config = yaml.safe_load((MANIFESTS / "scheduler" / "scheduler-config.yaml").read_text())
-        (extender,) = config["extenders"]
-        extender["urlPrefix"] = f"https://127.0.0.1:{self.extender_port}/scheduler"
-        extender["tlsConfig"]["caFile"] = str(authority)
+        for extender in config["extenders"]:
+            extender["urlPrefix"] = f"https://127.0.0.1:{self.extender_port}/scheduler"
+            extender["tlsConfig"]["caFile"] = str(authority)
         return yaml.safe_dump(config)
 
     async def apply(self, path: Path, *, namespace: str = "") -> None:

@@ -163,8 +163,8 @@ class Mutual(Installation):
     async def _scheduler_config(self) -> str:
         config = yaml.safe_load(await super()._scheduler_config())
         pair = self.rig.ca.client("scheduler-of-the-extender")
-        (extender,) = config["extenders"]
-        extender["tlsConfig"] |= {"certFile": str(pair.cert), "keyFile": str(pair.key)}
+        for extender in config["extenders"]:
+            extender["tlsConfig"] |= {"certFile": str(pair.cert), "keyFile": str(pair.key)}
         return yaml.safe_dump(config)
 
 

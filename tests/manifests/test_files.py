@@ -163,19 +163,24 @@ def test_webhooks_call_the_service_with_paths_that_are_served():
 )
 def test_the_scheduler_asks_about_queued_pods_only_and_is_not_to_go_without_an_answer(parts: tuple[str, ...]):
     (config,) = load(*parts)
-    (extender,) = config["extenders"]
+    judging, scoring = config["extenders"]
 
-    assert extender["urlPrefix"].startswith("https://")
-    assert extender["urlPrefix"].endswith(":9444/scheduler")
-    assert [extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt")] == [
-        "filter",
-        "prioritize",
-        "preempt",
-    ]
-    assert extender["managedResources"] == [{"name": words.MARKER_RESOURCE, "ignoredByScheduler": True}]
-    assert (extender["ignorable"], extender["nodeCacheCapable"], extender["weight"]) == (False, True, 2)
+    for extender in judging, scoring:
+        assert extender["urlPrefix"].startswith("https://")
+        assert extender["urlPrefix"].endswith(":9444/scheduler")
+        assert extender["nodeCacheCapable"] is True
+    assert verbs(judging) == {"filter", "preempt"}
+    assert judging["managedResources"] == [{"name": words.MARKER_RESOURCE, "ignoredByScheduler": True}]
+    assert judging["ignorable"] is False
+    assert verbs(scoring) == {"prioritize"}
+    assert {"name": "nvidia.com/gpu"} in scoring["managedResources"]
+    assert (scoring["ignorable"], scoring["weight"]) == (True, 2)
     assert config["percentageOfNodesToScore"] == 100
-    assert "bindVerb" not in extender
+
+
+def verbs(extender: dict[str, Any]) -> set[str]:
+    """What kube-scheduler asks there."""
+    return {key.removesuffix("Verb") for key in extender if key.endswith("Verb")}
 
 
 def test_the_container_has_no_privileges():

@@ -13,7 +13,9 @@ import yaml
 
 from extender.certs.authority import issue, make_authority
 from extender.certs.keeper import server_context
+from extender.model.names import NodeName
 from extender.model.pods import MARKER_RESOURCE
+from extender.model.verdicts import NodeScore
 from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
@@ -69,10 +71,23 @@ class Recorder:
 
         return record
 
+    def names(self, verb: str) -> set[str]:
+        """The pods that *verb* was asked about."""
+        return {orjson.loads(body)["Pod"]["metadata"]["name"] for body in self.bodies[verb]}
+
     async def stop(self) -> None:
         """Be away."""
         assert self._server is not None
         await self._server.stop()
+
+
+def configuration(rig: Rig, recorder: Recorder, file: str) -> dict[str, Any]:
+    """A shipped configuration that asks *recorder*."""
+    config: dict[str, Any] = yaml.safe_load((MANIFESTS / "scheduler" / file).read_text())
+    for extender in config["extenders"]:
+        extender["urlPrefix"] = f"https://127.0.0.1:{recorder.port}/scheduler"
+        extender["tlsConfig"]["caFile"] = str(rig.directory / "extender-ca.crt")
+    return config
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -80,11 +95,7 @@ async def recorder(rig: Rig) -> AsyncIterator[Recorder]:
     """A scheduler with our configuration, asking this process."""
     made = Recorder()
     await made.start(rig)
-    config = yaml.safe_load((MANIFESTS / "scheduler" / "scheduler-config.yaml").read_text())
-    (extender,) = config["extenders"]
-    extender["urlPrefix"] = f"https://127.0.0.1:{made.port}/scheduler"
-    extender["tlsConfig"]["caFile"] = str(rig.directory / "extender-ca.crt")
-    await rig.start_scheduler(config)
+    await rig.start_scheduler(configuration(rig, made, "scheduler-config.yaml"))
     yield made
     await made.stop()
 
@@ -95,12 +106,13 @@ async def fresh(rig: Rig, recorder: Recorder) -> None:
     await rig.api.delete(PODS, grace_s=0)
     await rig.wait_for(PODS, lambda pods: not pods, what="an empty namespace")
     recorder.placement.asked.clear()
+    recorder.placement.scores = []
     for bodies in recorder.bodies.values():
         bodies.clear()
 
 
 def pod(name: str, *, marked: bool, gpus: int = 1, **spec: str) -> dict[str, Any]:
-    amounts = {"nvidia.com/gpu": str(gpus)} | ({MARKER_RESOURCE: "1"} if marked else {})
+    amounts = ({"nvidia.com/gpu": str(gpus)} if gpus else {}) | ({MARKER_RESOURCE: "1"} if marked else {})
     container = {"name": "c", "image": "busybox:1.37", "resources": {"limits": amounts}}
     return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
@@ -130,11 +142,25 @@ async def test_the_scheduler_asks_about_marked_pods_only_and_obeys(rig: Rig, rec
     await rig.api.create(PODS, pod("marked", marked=True))
     await runs(rig, "marked")
 
-    asked = [orjson.loads(body)["Pod"]["metadata"]["name"] for body in recorder.bodies["filter"]]
-    assert set(asked) == {"marked"}
-    assert recorder.placement.asked[0].pod.name == "marked"
+    assert recorder.names("filter") == {"marked"}
     assert sorted(orjson.loads(recorder.bodies["filter"][0])["NodeNames"]) == ["gpu-0", "gpu-1", "gpu-2"]
-    assert recorder.bodies["prioritize"]
+
+
+async def test_how_well_nodes_suit_is_asked_about_pods_with_devices_only(rig: Rig, recorder: Recorder) -> None:
+    for name, gpus in (("with-devices", 1), ("without", 0)):
+        await rig.api.create(PODS, pod(name, marked=True, gpus=gpus))
+        await runs(rig, name)
+
+    assert recorder.names("filter") == {"with-devices", "without"}
+    assert recorder.names("prioritize") == {"with-devices"}
+
+
+async def test_a_pod_with_devices_is_placed_where_it_suits_best(rig: Rig, recorder: Recorder) -> None:
+    for best in ("gpu-1", "gpu-2"):
+        recorder.placement.scores = [NodeScore(NodeName(best), 10)]
+        await rig.api.create(PODS, pod(f"suits-{best}", marked=True))
+
+        assert await runs(rig, f"suits-{best}") == best
 
 
 async def test_with_us_away_marked_pods_wait_and_others_run_and_then_all_do(rig: Rig, recorder: Recorder) -> None:
@@ -185,10 +211,7 @@ async def test_a_second_scheduler_serves_queued_pods_with_its_own_account(rig: R
     await rig.kubectl("apply", "-f", "-", input=yaml.safe_dump(namespace))
     objects = [each for each in yaml.safe_load_all(built) if each["kind"] != "Deployment"]
     await rig.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
-    config = yaml.safe_load((MANIFESTS / "scheduler" / "second" / "scheduler-config.yaml").read_text())
-    (extender,) = config["extenders"]
-    extender["urlPrefix"] = f"https://127.0.0.1:{recorder.port}/scheduler"
-    extender["tlsConfig"]["caFile"] = str(rig.directory / "extender-ca.crt")
+    config = configuration(rig, recorder, "second/scheduler-config.yaml")
     account = await rig.service_account_kubeconfig("cohort-system", "cohort-scheduler")
     await rig.start_scheduler(config, name="cohort-scheduler", user_config=account)
     queued = pod("queued", marked=True)

@@ -33,7 +33,7 @@ class FakePlacement:
     ) -> None:
         self.asked: list[PlacementQuestion | PreemptionQuestion] = []
         self._verdict = verdict
-        self._scores = scores or []
+        self.scores = scores or []
         self._victims = victims
         self.error = error
 
@@ -48,7 +48,7 @@ class FakePlacement:
 
     def prioritize(self, question: PlacementQuestion) -> list[NodeScore]:
         self._ask(question)
-        return self._scores
+        return self.scores
 
     def preempt(self, question: PreemptionQuestion) -> dict[str, NodeVictims]:
         self._ask(question)
