@@ -9,9 +9,11 @@ import re
 from pathlib import Path
 
 import msgspec
+import yaml
 
 from extender.jobs.kinds import KindRow, kinds_of
 from extender.kube import rules
+from extender.kube.documents import read_documents
 from extender.model.errors import UserError
 from extender.model.jobs import Kind
 from extender.model.policy import FairSharingStrategy, Policy
@@ -155,10 +157,13 @@ def read_settings(path: str | None) -> Settings:
     try:
         if file.stat().st_size > FILE_BYTES_MAX:
             raise UserError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
-        settings = msgspec.yaml.decode(file.read_bytes(), type=Settings | None) or Settings()
+        documents = read_documents(file.read_bytes())
+        if len(documents) > 1:
+            raise UserError(f"{path}: holds {len(documents)} documents; the configuration is one")
+        settings = msgspec.convert(documents[0], Settings) if documents else Settings()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from error
     _check(settings, path)
     return settings

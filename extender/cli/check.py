@@ -16,6 +16,7 @@ from extender.cli.ask import Object
 from extender.cli.jobs import describe_kind, read_job
 from extender.jobs.kinds import SHIPPED, kinds_of
 from extender.kube.decode_quota import CLUSTER_QUEUES, COHORTS, FLAVORS, LOCAL_QUEUES, PRIORITY_CLASSES
+from extender.kube.documents import read_documents
 from extender.kube.reflector import Codec
 from extender.kube.resources import KUEUE_GROUP, KUEUE_VERSIONS
 from extender.model.errors import UserError
@@ -128,7 +129,7 @@ def _name(found: Object) -> str:
 
 def _objects(path: str) -> list[Object]:
     try:
-        documents = [one for one in yaml.safe_load_all(Path(path).read_bytes()) if one is not None]
+        documents = read_documents(Path(path).read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

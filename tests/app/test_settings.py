@@ -58,6 +58,8 @@ def test_one_strategy_alone(tmp_path):
     ("text", "want"),
     [
         pytest.param("logLevl: info", "logLevl", id="an unknown key"),
+        pytest.param("tls: {}\nports:\n  http: 1\n  http: 2\n", "'http' stands twice", id="a key twice"),
+        pytest.param("a: 1\n---\nb: 2", "holds 2 documents", id="two documents"),
         pytest.param("ports: {http: no}", "$.ports.http", id="a wrong type"),
         pytest.param("ports: {http: 70000}", "ports.http must be from 0 to 65535", id="a port out of range"),
         pytest.param("logLevel: loud", "logLevel must be debug", id="a wrong level"),

@@ -94,6 +94,7 @@ def test_nothing_is_wrong_with_our_examples(path):
     ("text", "want"),
     [
         pytest.param("a: [", "is not YAML (while parsing", id="no YAML"),
+        pytest.param("kind: A\nspec: {a: 1, a: 2}", "is not YAML (the key 'a' stands twice in", id="a key twice"),
         pytest.param("3", "holds something else than objects", id="a number"),
         pytest.param("# nothing", "holds no object", id="nothing"),
         pytest.param("{a: &a [*a]}", "cannot be written as JSON (Recursion limit", id="an alias within itself"),
