@@ -23,7 +23,7 @@ from extender.certs.keeper import ClientTrust, Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import FileSource, SecretSource, Source
 from extender.clock import DatedClock
-from extender.collector import keep_what_is_held, quiet_the_collector
+from extender.collector import give_back, keep_what_is_held, quiet_the_collector
 from extender.driver import Driver
 from extender.engine.engine import Engine
 from extender.jobs.placement import JobPlacement
@@ -55,6 +55,7 @@ STALE_S = 180.0
 WRITES_DRAIN_S = 5.0
 FRESHEN_S_MAX = 5.0
 """How long a new leader waits at most for lists of quota objects; without those of what is admitted it never begins."""
+GIVE_BACK_S = 10.0
 VERSION_POLL_S = 60.0
 """How often we ask which version of Kueue's API is served."""
 SERVICE = "cohort-extender"
@@ -69,6 +70,13 @@ def run(config: str | None, kubeconfig: str) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     quiet_the_collector()  # before anybody waits for us: to look at all that was imported takes some 50 ms
     uvloop.run(App(settings, kubeconfig=kubeconfig).serve())
+
+
+async def _keep_lean() -> None:
+    """Give free memory back every few seconds, until cancelled."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_S)
+        give_back()
 
 
 class _CertApi:
@@ -246,7 +254,7 @@ class App:
             log.info("listening", **self._server.ports)
             tasks = [keeping, group.create_task(self._writer.run()), group.create_task(self._driver.run())]
             tasks += [group.create_task(watcher.run()) for watcher in self._watchers.values()]
-            tasks.append(group.create_task(self._watchdog.run()))
+            tasks += [group.create_task(self._watchdog.run()), group.create_task(_keep_lean())]
             leading = group.create_task(self._lead())
             tasks.append(group.create_task(self._stop_when_outdated(client, version)))
             await self._stopping.wait()

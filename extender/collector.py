@@ -5,13 +5,19 @@ held, which takes some 10 ms with 20,000 pods, so none does that here: each look
 and once when it is older, and what a full one leaves is never looked at again. Such objects are freed by their last
 reference all the same; only a ring that was alive then and is dropped later stays, and those are few: a connection that
 broke in that very moment, say.
+
+What is freed goes back to the allocator, and from there to the system only if it is the end of the heap. Bodies of
+requests come and go between things that stay, so the heap of a busy hour grows by holes; their pages are handed back.
 """
 
+import ctypes
 import gc
 
 THRESHOLDS = (1_000, 4, 1)
 """Young objects are looked at in batches that take a fraction of a millisecond, older ones some thousands at a time."""
 FULL_GENERATION = 2
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""glibc's; other C libraries have none, or need none."""
 
 
 def quiet_the_collector() -> None:
@@ -32,3 +38,9 @@ def keep_what_is_held() -> None:
 def _keep_what_is_left(phase: str, info: dict[str, int]) -> None:
     if phase == "stop" and info["generation"] == FULL_GENERATION:
         keep_what_is_held()
+
+
+def give_back() -> None:
+    """Hand pages that are free to the system. Cost: a millisecond or two, more if much has become free."""
+    if _TRIM is not None:
+        _TRIM(ctypes.c_size_t(0))

@@ -1,11 +1,14 @@
 """The garbage collector never looks twice at what is old."""
 
 import gc
+import os
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from extender.collector import THRESHOLDS, keep_what_is_held, quiet_the_collector
+from extender.collector import THRESHOLDS, give_back, keep_what_is_held, quiet_the_collector
+from tests.bench._machine import rss_mb
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +54,16 @@ def test_to_quiet_it_twice_is_to_quiet_it_once():
     quiet_the_collector()
 
     assert len(gc.callbacks) == before + 1
+
+
+def test_pages_between_what_is_kept_go_back_to_the_system():
+    lengths = random.Random(1)
+    bodies = [bytes(lengths.randrange(4_096, 32_768)) for _ in range(4_000)]  # some 70 MB
+    kept = bodies[::10]
+    del bodies
+    before_mb = rss_mb(os.getpid())
+
+    give_back()
+
+    assert before_mb - rss_mb(os.getpid()) > 20
+    assert sum(map(len, kept)) > 6e6
