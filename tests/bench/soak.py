@@ -102,18 +102,25 @@ class Watched:
 
 
 def spread(samples: Iterable[tuple[float, float]], *, from_s: float) -> Figures:
-    """Of the samples from *from_s* on: the median, and how far the others are from it, as a part of it."""
-    values = [value for at_s, value in samples if at_s >= from_s]
+    """Of the samples from *from_s* on: the median, and how far from it, as a part of it, are those of each minute.
+
+    An outage of seconds leaves a backlog, which takes memory while it lasts; how far single samples are is told, too.
+    """
+    values: list[float] = []
+    minutes: dict[int, list[float]] = {}
+    for at_s, value in samples:
+        if at_s >= from_s:
+            values.append(value)
+            minutes.setdefault(int(at_s // 60), []).append(value)
     if len(values) < 2:
         return {}
-    middle = statistics.median(values)
-    tail = values[-max(1, len(values) // 10) :]
+    middle, medians = statistics.median(values), [statistics.median(minute) for minute in minutes.values()]
     return {
         "median_mb": round(middle, 1),
-        "first_mb": values[0],
-        "last_mb": values[-1],
-        "last_tenth_mb": round(statistics.mean(tail), 1),
-        "spread": round(max(abs(value - middle) for value in values) / middle, 4),
+        "first_minute_mb": round(medians[0], 1),
+        "last_minute_mb": round(medians[-1], 1),
+        "spread": round(max(abs(value - middle) for value in medians) / middle, 4),
+        "spread_of_samples": round(max(abs(value - middle) for value in values) / middle, 4),
     }
 
 
