@@ -275,9 +275,7 @@ class Driver:
                 case Evict():
                     self._evict(effect)
             yield
-        for uid, why in result.reasons:
-            self._teller.decided(uid, why, now_ms)
-            yield
+        self._teller.tried(result.looked)
         admitted = any(isinstance(effect, Admit) for effect in result.effects)
         self._meter.attempt(admitted=admitted, seconds=asyncio.get_running_loop().time() - started)
 

@@ -5,7 +5,7 @@ when a pod that was told to wait is admitted. Evictions have an event each; a gr
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -30,7 +30,9 @@ STATUS_MS = 1_000
 AGAIN_MAX = 500
 """Of how many workloads and pods a new leader looks at what they are told, in one round: a millisecond or so."""
 EXPLAINED_MAX = 50
-"""How many workloads that no pass has looked at are given a reason in one round."""
+"""How many workloads are given a reason in one round."""
+REFRESH_MS = 500
+"""How often a reason that is known already is found anew. Whoever is tried in vain is tried in every pass."""
 
 
 class Gauges(Protocol):
@@ -74,6 +76,8 @@ class Teller:
         )
         self._statuses_ms = 0
         self._unexplained: dict[WorkloadUid, None] = {}
+        self._looked_at: dict[WorkloadUid, None] = {}
+        self._refreshed_ms = 0
         self._again: Iterator[WorkloadUid] = iter(())
 
     # --- what happens ---
@@ -83,7 +87,7 @@ class Teller:
         match event:
             case WorkloadGone(uid):
                 self._conditions.drop(uid)
-                self._unexplained.pop(uid, None)
+                self._settled(uid)
                 self._count(uid, None)
             case WorkloadSeen(workload) if workload.admission is not None:
                 # Conditions of pods are set right when the watch shows them to be wrong; a Job has no such watch.
@@ -91,7 +95,7 @@ class Teller:
                     self._conditions.note(workload.uid, None, now_ms)
                 else:
                     self._conditions.drop(workload.uid)
-                self._unexplained.pop(workload.uid, None)
+                self._settled(workload.uid)
                 self._count(workload.uid, workload)
             case WorkloadSeen(workload):
                 self._unexplained[workload.uid] = None
@@ -118,10 +122,10 @@ class Teller:
             if pod is not None:
                 self._conditions.note(WorkloadUid(uid), None, now_ms, shown=pod.admitted_reason)
 
-    def decided(self, uid: WorkloadUid, why: Reason, now_ms: int) -> None:
-        """A pass found *why* the workload waits."""
-        self._unexplained.pop(uid, None)
-        self._note(uid, why, now_ms)
+    def tried(self, uids: Iterable[WorkloadUid]) -> None:
+        """A pass has looked at *uids*, in vain: each is given its reason, at once if it has none yet."""
+        for uid in uids:
+            (self._looked_at if self._conditions.has(uid) else self._unexplained)[uid] = None
 
     def admitted(self, uid: WorkloadUid, cluster_queue: ClusterQueueName) -> None:
         """A workload was admitted."""
@@ -147,22 +151,22 @@ class Teller:
         """
         self._statuses.start_over()
         self._former, self._conditions = self._conditions, Conditions()
-        self._unexplained = {}
+        self._unexplained, self._looked_at = {}, {}
         self._again = iter(self._tally.known())
         self._books.say_again()
 
     # --- what is written ---
 
     def explain(self, now_ms: int) -> None:
-        """Give a reason to those that wait unseen, behind the head of a StrictFIFO queue for example."""
+        """Give reasons to those that were tried, and to those that wait unseen, behind a StrictFIFO head say."""
         for uid in itertools.islice(self._again, AGAIN_MAX):
             if self._tally.waits(uid) and not self._conditions.has(uid):
                 self._unexplained[uid] = None
-        for uid in list(itertools.islice(self._unexplained, EXPLAINED_MAX)):
-            del self._unexplained[uid]
-            why = self._engine.reason_of(uid)
-            if why is not None:
-                self._note(uid, why, now_ms)
+        self._explain(self._unexplained, now_ms)
+        if now_ms - self._refreshed_ms >= REFRESH_MS:
+            self._explain(self._looked_at, now_ms)
+            if not self._looked_at:
+                self._refreshed_ms = now_ms
 
     def write_conditions(self, now_ms: int) -> None:
         """Write the conditions that are due."""
@@ -193,6 +197,17 @@ class Teller:
         return self._conditions.next_due_ms(now_ms)
 
     # --- details ---
+
+    def _explain(self, uids: dict[WorkloadUid, None], now_ms: int) -> None:
+        for uid in list(itertools.islice(uids, EXPLAINED_MAX)):
+            del uids[uid]
+            why = self._engine.reason_of(uid)
+            if why is not None:
+                self._note(uid, why, now_ms)
+
+    def _settled(self, uid: WorkloadUid) -> None:
+        self._unexplained.pop(uid, None)
+        self._looked_at.pop(uid, None)
 
     def _note(self, uid: WorkloadUid, why: Reason, now_ms: int) -> None:
         workload, pods = self._engine.workload(uid), self._books.pods_of(uid)

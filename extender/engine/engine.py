@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 
 from extender.engine import explain, views
 from extender.engine.check import spot_check, violations
@@ -30,8 +29,6 @@ from extender.model.workload import Admission, Workload
 
 CYCLES_MAX = 100_000
 """A pass never runs longer; what is left is done by the next one."""
-REASONS_MAX = 10_000
-"""A pass reports no more reasons than this; the others are answered when asked for."""
 
 
 class Engine:
@@ -64,7 +61,7 @@ class Engine:
         return result
 
     def pass_in_steps(self, now_ms: int) -> Iterator[PassResult | None]:
-        """``run_pass`` in steps, the result last: the cycle of a tree is a step, and so is a reason.
+        """``run_pass`` in steps, the result last: the cycle of a tree is a step.
 
         Between two steps questions are answered as the state is then. Facts wait until the end.
         """
@@ -74,13 +71,8 @@ class Engine:
             cycles += 1
             for _ in self._one_cycle(log):
                 yield None
-        reasons = []
-        for uid in islice(log.looked, REASONS_MAX):
-            found = self.reason_of(uid)
-            if found is not None:
-                reasons.append((uid, found))
-            yield None
-        yield PassResult(log.effects(), tuple(reasons), cycles, taken_back=tuple(log.taken_back))
+        waiting = tuple([uid for uid in log.looked if uid in self._world.pending])
+        yield PassResult(log.effects(), waiting, cycles, taken_back=tuple(log.taken_back))
 
     def cycle(self, now_ms: int) -> CycleReport:
         """One cycle with a full report: what the oracle's runner compares."""

@@ -4,20 +4,18 @@ import msgspec
 
 from extender.model.effects import EngineEffect
 from extender.model.names import NodeName, WorkloadUid
-from extender.model.reasons import Reason
 
 
 class PassResult(msgspec.Struct, frozen=True):
     """What one pass did.
 
-    ``effects`` in the order of decision; ``reasons`` holds the workloads whose reason was looked at in this pass, with
-    the reason that now holds; ``cycles`` is how many cycles it took. ``wake_at_ms`` is when the next pass is due even
-    without a fact (a back-off that ends), None if never. ``taken_back`` were admitted and, before anybody was told, put
-    back in line for somebody who goes before them.
+    ``effects`` in the order of decision; ``looked`` are those that were tried and go on waiting; ``cycles`` is how many
+    cycles it took. ``wake_at_ms`` is when the next pass is due even without a fact (a back-off that ends), None if
+    never. ``taken_back`` were admitted and, with nobody told yet, put back in line for somebody who goes first.
     """
 
     effects: tuple[EngineEffect, ...]
-    reasons: tuple[tuple[WorkloadUid, Reason], ...]
+    looked: tuple[WorkloadUid, ...]
     cycles: int
     wake_at_ms: int | None = None
     taken_back: tuple[WorkloadUid, ...] = ()

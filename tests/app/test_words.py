@@ -212,3 +212,25 @@ async def test_a_new_term_sets_right_what_the_last_one_left_behind():
     at.driver.lead(True)
 
     assert conditions(at.turn())["p"][0] == "Admitted"
+
+
+async def test_who_is_tried_again_and_again_is_given_his_reason_twice_a_second(monkeypatch: pytest.MonkeyPatch):
+    at = Desk()
+    at.queue("main", 1)
+    at.submit("runs")
+    at.run()
+    at.submit("waits", requests=(("nvidia.com/gpu", 2),))
+    at.turn()
+    asked: list[str] = []
+    answer = at.driver.engine.reason_of
+
+    def counted(uid):
+        asked.append(uid)
+        return answer(uid)
+
+    monkeypatch.setattr(at.driver.engine, "reason_of", counted)
+    for number in range(100):
+        at.queue("main", 1 + number % 2)  # each change has it tried once more
+        at.turn(after_ms=20)
+
+    assert 3 <= len(asked) <= 5

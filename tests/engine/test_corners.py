@@ -110,15 +110,6 @@ def test_a_pass_is_bounded(monkeypatch: pytest.MonkeyPatch):
     assert len(lab.engine.run_pass(0).effects) == 2
 
 
-def test_reasons_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(front_door, "REASONS_MAX", 1)
-    lab = Lab("q 1")
-    lab.waits("a", "q", 2)
-    lab.waits("b", "q", 3)
-
-    assert len(lab.engine.run_pass(0).reasons) == 1
-
-
 def test_who_was_ready_may_be_gone_when_the_pass_comes():
     lab = Lab("K\n  q 2\n  p 2")
     lab.waits("w", "q", 1)
