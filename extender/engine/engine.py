@@ -29,6 +29,8 @@ from extender.model.workload import Admission, Workload
 
 CYCLES_MAX = 100_000
 """A pass never runs longer; what is left is done by the next one."""
+NOMINATED_PER_STEP = 20
+"""So many heads of a tree are assessed in half a millisecond or so."""
 
 
 class Engine:
@@ -61,7 +63,7 @@ class Engine:
         return result
 
     def pass_in_steps(self, now_ms: int) -> Iterator[PassResult | None]:
-        """``run_pass`` in steps, the result last: the cycle of a tree is a step.
+        """``run_pass`` in steps, the result last: some heads of a tree assessed, or its cycle ended.
 
         Between two steps questions are answered as the state is then. Facts wait until the end.
         """
@@ -89,7 +91,7 @@ class Engine:
         self._cycle += 1
         awake = world.awake
         for tree in list(awake) if len(awake) < 2 else sorted(awake, key=lambda tree: tree.rank):
-            self._tree_cycle(tree, log)
+            yield from self._tree_cycle(tree, log)
             yield
 
     def _displaced(self, log: PassLog) -> bool:
@@ -129,7 +131,7 @@ class Engine:
                 why, text = EvictionReason.CLUSTER_QUEUE_STOPPED, f"ClusterQueue {charge.leaf.name}"
             self._evict(charge, None, why, f"{text} is stopped and drained", log)
 
-    def _tree_cycle(self, tree: Tree, log: PassLog) -> None:
+    def _tree_cycle(self, tree: Tree, log: PassLog) -> Iterator[None]:
         world = self._world
         heads = self._heads(tree, log)
         if not heads:
@@ -146,7 +148,12 @@ class Engine:
         )
         kept = self._keep(cycle, holders, log)
         owners = {entry.state for entry in kept}
-        entries = kept + [cycle.nominate(state, head) for state, head in heads if state not in owners]
+        entries = list(kept)
+        for state, head in heads:
+            if state not in owners:
+                entries.append(cycle.nominate(state, head))
+                if not holders and len(entries) % NOMINATED_PER_STEP == 0:
+                    yield  # the ledger is as it was; with holders it shows the room that is held as used
         moved = False
         for entry in cycle.run(kept, entries[len(kept) :]):
             if entry.outcome is Outcome.ADMITTED:

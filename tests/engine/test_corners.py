@@ -286,3 +286,19 @@ def test_a_scan_goes_on_where_it_stopped(others, want):
     lab.decide()
 
     assert lab.flavors("w") == {"gpu": want}
+
+
+def test_the_heads_of_a_large_tree_are_assessed_step_by_step():
+    queues = 2 * front_door.NOMINATED_PER_STEP + 5
+    lab = Lab("K 40\n" + "\n".join(f"  q{number} 0" for number in range(queues)))
+    for number in range(queues):
+        lab.waits(f"w{number}", f"q{number}", 1)
+
+    steps = lab.engine.pass_in_steps(0)
+    assert [next(steps), next(steps)] == [None, None]
+    assert lab.engine.admission_of("w0") is None  # nothing is decided before all have been assessed
+    *_, result = steps
+
+    assert result is not None
+    assert len(result.effects) == 40
+    assert len(result.looked) == queues - 40
