@@ -10,7 +10,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 import structlog
@@ -20,6 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from extender.model.errors import UserError
 from extender.serve.http import Reply, refuse
 from extender.serve.metrics import CONTENT_TYPE, CallMeter, Metrics
+from extender.turns import Turns
 
 KEEPALIVE_S: Final = 125.0
 """Go keeps idle connections for 90 s and does not repeat a POST that a closing server cut off, so we close later."""
@@ -41,7 +42,8 @@ def _is_ours(record: logging.LogRecord) -> bool:
 _wire_log = logging.getLogger(__name__)
 _wire_log.addFilter(_is_ours)
 
-Answer = Callable[[bytes], Reply]
+Answer = Callable[[bytes], Reply | Awaitable[Reply]]
+"""Most answers wait for nothing; a long one lets others have the loop in between."""
 
 
 class Health(Protocol):
@@ -122,7 +124,8 @@ class Listener:
             return self._respond(refuse(408, f"the body took more than {self._body_s_max:g} s"), close=True)
         begun = time.perf_counter()
         try:
-            reply = answer(body)
+            answered = answer(body)
+            reply = answered if isinstance(answered, Reply) else await answered
         except Exception:
             _log.exception("request_failed", path=request.path)
             reply = refuse(500, "internal fault; see the log of cohort-extender")
@@ -154,7 +157,9 @@ class Server:
         metrics: Metrics,
         body_max: Mapping[str, int],
         body_s_max: float = BODY_S_MAX,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns or Turns()
         self._health = health
         self._body_s_max = body_s_max
         self._metrics = metrics
@@ -162,7 +167,7 @@ class Server:
             "/livez": self._live,
             "/healthz": self._live,
             "/readyz": self._ready,
-            "/metrics": lambda _: Reply(200, metrics.text(), "200", CONTENT_TYPE),
+            "/metrics": self._scrape,
             "/debug/dump": lambda _: Reply(200, health.dump(), "200"),
         }
         self._listeners = {
@@ -177,6 +182,13 @@ class Server:
             path: (method, answer, self._metrics.calls(path.rsplit("/", 1)[1])) for path, answer in answers.items()
         }
         return Listener(routes, body_max=body_max, body_s_max=self._body_s_max)
+
+    async def _scrape(self, _: bytes) -> Reply:
+        left, parts = self._metrics.parts(), [b""]
+        while len(parts) == 1 or parts[-1]:
+            async with self._turns:
+                parts.append(next(left, b""))
+        return Reply(200, b"".join(parts), "200", CONTENT_TYPE)
 
     def _live(self, _: bytes) -> Reply:
         return _probe(self._health.live())

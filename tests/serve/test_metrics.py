@@ -1,8 +1,10 @@
 """The metrics by the names under which operators find them."""
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from extender.serve.metrics import Metrics
+from extender.serve.series import LINES_MAX, Numbers, Times
 
 
 def lines(metrics):
@@ -109,3 +111,55 @@ def test_two_processes_in_one_do_not_share_series():
     one.leading(True)
 
     assert "cohort_leader 0.0" in lines(other)
+
+
+def test_many_queues_are_written_in_many_parts_which_make_one_text():
+    metrics, queues = Metrics(), [f"q{number}" for number in range(300)]
+    for queue in queues:
+        metrics.admitted(queue, waited_s=3)
+        metrics.pending(queue, active=1, inadmissible=0)
+    parts = list(metrics.parts())
+    families = {family.name: family for family in text_string_to_metric_families(b"".join(parts).decode())}
+
+    assert max(part.count(b"\n") for part in parts) <= LINES_MAX + 20  # a series is never divided
+    assert len(families["cohort_pending_workloads"].samples) == 600
+    assert {sample.labels["cluster_queue"] for sample in families["cohort_admission_wait_time_seconds"].samples} == {
+        *queues
+    }
+
+
+def test_buckets_add_up():
+    times = Times("t", "Some times.", ["of"], (1.0, 2.5))
+    for seconds in (0.5, 1.0, 2.0, 9.0):
+        times.observe("a", seconds=seconds)
+    (family,) = text_string_to_metric_families("".join(times.parts()))
+
+    assert family.type == "histogram"
+    assert {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples} == {
+        ("t_bucket", "1.0"): 2,
+        ("t_bucket", "2.5"): 3,
+        ("t_bucket", "+Inf"): 4,
+        ("t_count", None): 4,
+        ("t_sum", None): 12.5,
+    }
+
+
+def test_any_name_can_be_read_back():
+    name = 'a"b\\c\nd'
+    numbers = Numbers("n", "Some numbers.", "gauge", ["of"])
+    numbers.put(name, number=1)
+    (family,) = text_string_to_metric_families("".join(numbers.parts()))
+
+    assert family.samples[0].labels == {"of": name}
+
+
+def test_a_series_that_goes_while_others_are_written_is_left_out():
+    numbers = Numbers("n", "Some numbers.", "gauge", ["of"])
+    for number in range(LINES_MAX):
+        numbers.put(str(number), number=number)
+    parts = numbers.parts()
+    first = next(parts)
+    numbers.forget(str(LINES_MAX - 1))
+
+    assert first.count("\n") == LINES_MAX + 1  # help, type, and all series but the one that goes
+    assert "".join(parts) == ""

@@ -17,6 +17,7 @@ from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
 from extender.serve.server import Server
 from extender.serve.webhook import Webhook
+from extender.turns import Turns
 from tests.serve.doubles import FakeHealth, FakePlacement, FakeQueues, golden, review
 from tests.serve.guard_cases import WRITER, pod
 
@@ -155,6 +156,24 @@ async def test_metrics_and_dump_are_served(served):
     assert status == 200
     assert b'cohort_http_requests_total{endpoint="filter",outcome="answered"} 1.0' in text
     assert await served.get("/debug/dump") == (200, b'{"queues":{}}')
+
+
+async def test_each_part_of_the_metrics_takes_a_turn(served, monkeypatch):
+    taken = []
+    enter = Turns.__aenter__
+
+    async def counted(turns):
+        taken.append(turns)
+        await enter(turns)
+
+    monkeypatch.setattr(Turns, "__aenter__", counted)
+    for number in range(100):
+        served.metrics.admitted(f"q{number}", waited_s=1)
+    status, text = await served.get("/metrics")
+
+    assert status == 200
+    assert text.count(b"cohort_admission_wait_time_seconds_sum") == 100
+    assert len(taken) == len(list(served.metrics.parts())) + 1
 
 
 async def test_a_draining_server_is_unready_and_answers_on_while_it_sends_connections_away(served):
