@@ -27,6 +27,7 @@ from extender.model.workload import Admission, PodSetAssignment
 from extender.pods.admission import write_admission
 from extender.pods.holds import OWNER_PREFIX, Hold, lineage
 from extender.pods.records import ADMITTED
+from extender.pods.referrers import owner
 from extender.pods.setbook import SetRecords
 from extender.pods.timers import Clocked
 
@@ -185,8 +186,7 @@ class Books(SetRecords):
 
     def _tell_key(self, key: str) -> list[EngineEvent]:
         if key.startswith(OWNER_PREFIX):
-            owner = key.removeprefix(OWNER_PREFIX)
-            mine = [pod for pod in self._pods.values() if pod.owner is not None and pod.owner.uid == owner]
+            mine = [self._pods[uid] for uid in self._referrers.of(owner(key.removeprefix(OWNER_PREFIX)))]
             return [event for pod in mine for event in self.tell_again(self.workload_of(pod))]
         if key in self._pods and self._pods[PodUid(key)].group:
             self._unfinished.add(self.workload_of(self._pods[PodUid(key)]))

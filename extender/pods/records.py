@@ -5,7 +5,7 @@ when something that the engine reads has changed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -44,6 +44,7 @@ from extender.pods.gangs import Gang, gang_workload, gather, group_uid, remarks,
 from extender.pods.holds import Holds
 from extender.pods.intake import MAIN, queue_of, single_workload
 from extender.pods.nodes import Nodes
+from extender.pods.referrers import Referent, Referrers, owner, pod_group, priority_class
 from extender.pods.running import Found, found_running, runs_without_admission
 
 NEVER_OURS = frozenset({Namespace("kube-system")})
@@ -69,6 +70,7 @@ class Records(ABC):
         self._excluded = NEVER_OURS
         self._batch: dict[WorkloadUid, None] | None = None
         self._pods: dict[PodUid, Pod] = {}
+        self._referrers = Referrers()
         self._native: dict[PodUid, Pod] = {}
         self._members: dict[WorkloadUid, dict[PodUid, Pod]] = {}
         self._unfinished: set[WorkloadUid] = set()
@@ -139,13 +141,13 @@ class Records(ABC):
                 return []
             case PriorityClassSeen() | PriorityClassGone():
                 self.directory.note(event)
-                return self._see_again(lambda pod: pod.priority_class == event.name)
+                return self._see_again(priority_class(event.name))
             case PodGroupSeen(namespace, name) | PodGroupGone(namespace, name):
                 self.directory.note(event)
-                return self._see_again(lambda pod: pod.pod_group == name and pod.namespace == namespace)
+                return self._see_again(pod_group(namespace, name))
             case StatefulSetSeen(uid) | StatefulSetGone(uid):
                 self.directory.note(event)
-                return self._see_again(lambda pod: bool(pod.group) and pod.owner is not None and pod.owner.uid == uid)
+                return self._see_again(owner(uid))
             case (
                 FlavorSeen()
                 | FlavorGone()
@@ -163,18 +165,14 @@ class Records(ABC):
         """Never touch pods of *namespace*, whatever they name."""
         self._excluded |= {namespace}
 
-    def _see_again(self, concerns: Callable[[Pod], bool]) -> list[EngineEvent]:
-        """Something that these pods refer to has changed."""
-        told: list[EngineEvent] = []
-        for pod in [pod for pod in self._pods.values() if concerns(pod)]:
-            told += self._pod_seen(self._native.get(pod.uid, pod))
-        return told
+    def _see_again(self, referent: Referent) -> list[EngineEvent]:
+        """Something that pods refer to has changed."""
+        pods = [self._pods[uid] for uid in self._referrers.of(referent)]
+        return [event for pod in pods for event in self._pod_seen(self._native.get(pod.uid, pod))]
 
     def _count_again(self) -> list[EngineEvent]:
-        told: list[EngineEvent] = []
-        for workload in dict.fromkeys(self.workload_of(self._pods[uid]) for uid in self._uncounted):
-            told += self.tell_again(workload)
-        return told
+        workloads = dict.fromkeys(self.workload_of(self._pods[uid]) for uid in self._uncounted)
+        return [event for workload in workloads for event in self.tell_again(workload)]
 
     def _pod_seen(self, seen: Pod) -> list[EngineEvent]:
         if seen.namespace in self._excluded:
@@ -192,6 +190,7 @@ class Records(ABC):
         left: list[EngineEvent] = []
         if old is not None and old.group != pod.group:
             left = self._pod_gone(pod.uid)
+        self._referrers.replace(pod.uid, self._pods.get(pod.uid), pod)
         self._pods[pod.uid] = pod
         if pod.admission is not None and pod.admission == self._assumed.get(pod.uid):
             del self._assumed[pod.uid]
@@ -245,6 +244,7 @@ class Records(ABC):
         pod = self._pods.pop(uid, None)
         if pod is None:
             return []
+        self._referrers.replace(uid, pod, None)
         self.nodes.unbind(uid)
         for known in (self._assumed, self._outdated, self._uncounted, self.stale):
             known.pop(uid, None)
