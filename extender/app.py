@@ -7,6 +7,7 @@ requests answered for a while, listeners closed.
 
 import asyncio
 import contextlib
+import importlib
 import os
 import secrets
 import signal
@@ -49,6 +50,7 @@ from extender.serve.server import Server
 from extender.serve.webhook import Webhook
 from extender.settings import Settings, read_settings, seconds
 from extender.telemetry import Watchdog, set_up_logging
+from extender.turns import Turns
 
 STALE_S = 180.0
 """A resource that gave no sign of life for this long makes us unready; bookmarks come once a minute."""
@@ -59,6 +61,8 @@ GIVE_BACK_S = 10.0
 VERSION_POLL_S = 60.0
 """How often we ask which version of Kueue's API is served."""
 SERVICE = "cohort-extender"
+LOADED_LATE = ("cryptography.hazmat.backends.openssl.backend", "encodings.idna")
+"""What libraries load when it is first needed. That takes up to 10 ms, so we load it while nobody waits for us yet."""
 BODY_BYTES_MAX = {"extender": 8 << 20, "webhook": 7 << 20}
 
 log = structlog.get_logger()
@@ -68,6 +72,8 @@ def run(config: str | None, kubeconfig: str) -> None:
     """Run the service until SIGTERM or SIGINT. Raises: UserError, when the configuration is wrong."""
     settings = read_settings(config)
     set_up_logging(settings.log_level, settings.log_format)
+    for name in LOADED_LATE:
+        importlib.import_module(name)
     quiet_the_collector()  # before anybody waits for us: to look at all that was imported takes some 50 ms
     uvloop.run(App(settings, kubeconfig=kubeconfig).serve())
 
@@ -138,7 +144,8 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        client = ApiClient(self._config, user_agent=SERVICE)
+        self._turns = Turns()
+        client = ApiClient(self._config, user_agent=SERVICE, turns=self._turns)
         log.info("starting", server=self._config.server, namespace=self._namespace, identity=self._identity)
         try:
             version = await _kueue_version(client) or resources.KUEUE_VERSION
@@ -182,6 +189,7 @@ class App:
             queue_api=f"{resources.KUEUE_GROUP}/{version}",
             identity=self._identity,
             request_s_max=min(WRITE_TIMEOUT_S, timing.duration_s - timing.renew_deadline_s),
+            turns=self._turns,
         )
         self._driver = Driver(
             engine=self._engine,
@@ -190,8 +198,9 @@ class App:
             clock_ms=self._clock,
             meter=self._metrics,
             times=settings.times(),
+            turns=self._turns,
         )
-        jobs, intake = resources.jobs(kinds), Intake()
+        jobs, intake = resources.jobs(kinds), Intake(self._turns)
         self._carriers = {"pods", *(resource.name for resource in jobs)}
         self._watchers = {
             resource.name: Watcher(client, resource, self._driver.take, report=_report, intake=intake)
@@ -241,6 +250,7 @@ class App:
             health=self,
             metrics=self._metrics,
             body_max=BODY_BYTES_MAX,
+            turns=self._turns,
         )
 
     # --- running ---
@@ -253,7 +263,9 @@ class App:
             await self._server.start(wanted, host=self._settings.bind_address, tls=self._contexts)
             log.info("listening", **self._server.ports)
             tasks = [keeping, group.create_task(self._writer.run()), group.create_task(self._driver.run())]
-            tasks += [group.create_task(watcher.run()) for watcher in self._watchers.values()]
+            for watcher in self._watchers.values():
+                tasks.append(group.create_task(watcher.run()))
+                await asyncio.sleep(0)  # the first request of each takes half a millisecond until it is on its way
             tasks += [group.create_task(self._watchdog.run()), group.create_task(_keep_lean())]
             leading = group.create_task(self._lead())
             tasks.append(group.create_task(self._stop_when_outdated(client, version)))

@@ -13,7 +13,7 @@ requests come and go between things that stay, so the heap of a busy hour grows 
 import ctypes
 import gc
 
-THRESHOLDS = (1_000, 4, 1)
+THRESHOLDS = (1_000, 2, 1)
 """Young objects are looked at in batches that take a fraction of a millisecond, older ones some thousands at a time."""
 FULL_GENERATION = 2
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -78,20 +78,18 @@ class Statuses:
         """Something changed in that LocalQueue."""
         self._touched["LocalQueue", queue.namespace, queue.name] = None
 
-    def due(self, now_ms: int) -> list[SetQueueStatus]:
-        """The statuses that have changed, of the objects looked at in this round."""
-        effects = []
+    def due(self, now_ms: int) -> Iterator[list[SetQueueStatus]]:
+        """For each object looked at in this round, its status if that has changed."""
         for key in self._chosen():
             match key:
                 case ("ClusterQueue", name):
-                    effects += self._cluster_queue(ClusterQueueName(name), now_ms)
+                    yield self._cluster_queue(ClusterQueueName(name), now_ms)
                 case ("LocalQueue", namespace, name):
-                    effects += self._local_queue(_local_key(namespace, name), now_ms)
+                    yield self._local_queue(_local_key(namespace, name), now_ms)
                 case (_, name):
-                    effects += self._cohort(CohortName(name))
+                    yield self._cohort(CohortName(name))
                 case _:
                     pass
-        return effects
 
     def _chosen(self) -> list[Key]:
         chosen = list(self._touched)[:LOOKED_AT_MAX]

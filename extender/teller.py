@@ -27,8 +27,8 @@ from extender.tally import Tally
 
 STATUS_MS = 1_000
 """How often the status of queues is looked at."""
-AGAIN_MAX = 500
-"""Of how many workloads and pods a new leader looks at what they are told, in one round: a millisecond or so."""
+AGAIN_MAX = 200
+"""Of how many workloads and pods a new leader looks at what they are told, in one round: half a millisecond or so."""
 EXPLAINED_MAX = 50
 """How many workloads are given a reason in one round."""
 REFRESH_MS = 500
@@ -69,7 +69,7 @@ class Teller:
         self._gauges = gauges
         self._tally = Tally()
         self._conditions = Conditions()
-        self._former = Conditions()
+        self._former: list[Conditions] = []
         self._fair = bool(engine.policy.fair_sharing)
         self._statuses = Statuses(
             engine, directory=books.directory, tally=self._tally, fair=self._fair, look=self._measure
@@ -109,7 +109,8 @@ class Teller:
     def words(self, now_ms: int) -> None:
         """Take what the books have to say about single pods."""
         self._books.say_more(AGAIN_MAX)
-        self._former.let_go(AGAIN_MAX)
+        if self._former and not self._former[-1].let_go(AGAIN_MAX):
+            self._former.pop()
         remarked, self._books.remarked = self._books.remarked, {}
         for uid, why in remarked.items():
             if why is None:
@@ -150,21 +151,22 @@ class Teller:
         Gauges are the leader's to show.
         """
         self._statuses.start_over()
-        self._former, self._conditions = self._conditions, Conditions()
+        self._former.append(self._conditions)
+        self._conditions = Conditions()
         self._unexplained, self._looked_at = {}, {}
         self._again = iter(self._tally.known())
         self._books.say_again()
 
     # --- what is written ---
 
-    def explain(self, now_ms: int) -> None:
+    def explain(self, now_ms: int) -> Iterator[None]:
         """Give reasons to those that were tried, and to those that wait unseen, behind a StrictFIFO head say."""
         for uid in itertools.islice(self._again, AGAIN_MAX):
             if self._tally.waits(uid) and not self._conditions.has(uid):
                 self._unexplained[uid] = None
-        self._explain(self._unexplained, now_ms)
+        yield from self._explain(self._unexplained, now_ms)
         if now_ms - self._refreshed_ms >= REFRESH_MS:
-            self._explain(self._looked_at, now_ms)
+            yield from self._explain(self._looked_at, now_ms)
             if not self._looked_at:
                 self._refreshed_ms = now_ms
 
@@ -173,12 +175,14 @@ class Teller:
         for saying in self._conditions.due(now_ms):
             self._say(saying, now_ms)
 
-    def write_statuses(self, now_ms: int) -> None:
-        """Write the statuses that have changed, of some queues every second."""
+    def write_statuses(self, now_ms: int) -> Iterator[None]:
+        """Write the statuses that have changed, of some queues every second, step by step."""
         if now_ms - self._statuses_ms >= STATUS_MS:
             self._statuses_ms = now_ms
-            for effect in self._statuses.due(now_ms):
-                self._submit(effect)
+            for effects in self._statuses.due(now_ms):
+                for effect in effects:
+                    self._submit(effect)
+                yield
 
     def refused(self, effect: SetQueueStatus) -> None:
         """A status was not written."""
@@ -198,12 +202,13 @@ class Teller:
 
     # --- details ---
 
-    def _explain(self, uids: dict[WorkloadUid, None], now_ms: int) -> None:
+    def _explain(self, uids: dict[WorkloadUid, None], now_ms: int) -> Iterator[None]:
         for uid in list(itertools.islice(uids, EXPLAINED_MAX)):
             del uids[uid]
             why = self._engine.reason_of(uid)
             if why is not None:
                 self._note(uid, why, now_ms)
+            yield
 
     def _settled(self, uid: WorkloadUid) -> None:
         self._unexplained.pop(uid, None)

@@ -16,12 +16,13 @@ from extender.kube.reflector import SILENCE_S, Counters, Do, Reflector
 from extender.kube.resources import KUEUE_GROUP, Resource
 from extender.model.errors import ExtenderError, Gone, UserError
 from extender.model.events import Event
+from extender.turns import Turns
 
 SLICE_S: Final = 0.0005
 """How long decoding goes on before what came of it is handed over, which takes about twice as long."""
-SLICE_ITEMS_MAX: Final = 40
+SLICE_ITEMS_MAX: Final = 20
 OPENED_AT_ONCE_MAX: Final = 4
-"""How many resources are listed at the same time: each opens a connection, and handshakes that end together add up."""
+"""How many resources are listed at the same time: each holds a page in memory and keeps the API server busy."""
 STREAM_MIN_S: Final = 300
 STREAM_MAX_S: Final = 600
 
@@ -52,13 +53,12 @@ def _no_report(resource: str, problem: str) -> None:
 class Intake:
     """What the watchers of one event loop share, so that what each does in small slices does not add up.
 
-    ``lists``: who may list now. ``slice``: held for one slice and until others had the loop, so that no round of it has
-    two.
+    ``lists``: who may list now. ``turns``: one for each slice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns | None = None) -> None:
         self.lists = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
-        self.slice = asyncio.Lock()
+        self.turns = turns or Turns()
 
 
 class Watcher:
@@ -157,8 +157,9 @@ class Watcher:
         listed = asyncio.Event()
         self._waiting.append(listed)
         self._hurry.set()
-        if self._stream is not None:
-            self._stream.reschedule(asyncio.get_running_loop().time())
+        async with self._intake.turns:  # to end a stream and to ask for a list is a piece of work, too
+            if self._stream is not None and not listed.is_set():
+                self._stream.reschedule(asyncio.get_running_loop().time())
         await listed.wait()
 
     async def _rest(self, delay_s: float) -> None:
@@ -202,10 +203,9 @@ class Watcher:
         ):
             self._alive_s = self._clock()
             version = version or page.resource_version
-            await asyncio.sleep(0)  # to read and cut a page took its time already
             await self._in_slices(machine.listed, page.items)
-        await asyncio.sleep(0)
-        self._deliver(machine.list_ended(version))
+        await self._in_slices(machine.lost, machine.unlisted())
+        machine.list_ended(version)
 
     async def _watch(self) -> None:
         machine, resource = self._machine, self.resource
@@ -237,10 +237,8 @@ class Watcher:
         """Take *things* one by one; hand over and let others run every ms. Facts before an error are kept."""
         taken = 0
         while taken < len(things):
-            async with self._intake.slice:
+            async with self._intake.turns:
                 taken += self._slice(step, things, taken)
-                if taken < len(things):
-                    await asyncio.sleep(0)
 
     def _slice(self, step: Callable[[T], list[Event]], things: list[T], first: int) -> int:
         """Take one slice of *things*, from *first* on; how many it was."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from extender.kube.client import PatchType
-from extender.kube.outbox import Job, Outbox, Pace, Window
+from extender.kube.outbox import BEGUN_AT_ONCE_MAX, Job, Outbox, Pace, Window, retry_in_s
 from extender.kube.wire import MetaOnlyWire
 from extender.kube.writes import FIELD_MANAGER, pod_path, request_for
 from extender.kube.writes_jobs import job_path
@@ -27,22 +27,18 @@ from extender.model.errors import (
     Conflict,
     ExtenderError,
     Gone,
-    TooManyRequests,
     TransientError,
     Unreachable,
 )
 from extender.model.jobs import GrowJob, SetJobCondition, StartJob, StopJob
 from extender.model.names import PodUid
 from extender.model.pods import ADMISSION_ANNOTATION
+from extender.turns import Turns
 
 IN_FLIGHT_MAX: Final = 32
 WRITE_TIMEOUT_S: Final = 5.0
 STRAY_S_MAX: Final = 15.0
 """How long a request may be on its way after its sender has hung up: as long as the lease lasts."""
-RETRY_MIN_S: Final = 0.5
-RETRY_MAX_S: Final = 15.0
-RETRY_AFTER_MAX_S: Final = 30.0
-JITTER: Final = 0.5
 UID_PRECONDITION: Final = ("UID in precondition", "UID in the precondition")
 UID_IMMUTABLE: Final = "metadata.uid: Invalid value"
 """What the API server says, to an eviction (409) and to a PATCH (422), when the pod of that name is another one."""
@@ -121,15 +117,6 @@ def refusal(error: ExtenderError) -> OutcomeKind:
     return OutcomeKind.EXPIRED if isinstance(error, TransientError) else OutcomeKind.INVALID
 
 
-def retry_in_s(job: Job, error: ExtenderError, randomness: float) -> float:
-    """Seconds to wait before the next attempt: doubling with jitter, and not less than the server asks for."""
-    base = min(RETRY_MIN_S * 2.0 ** min(job.attempts - 1, 10), RETRY_MAX_S)
-    delay_s = base * (1 - JITTER + 2 * JITTER * randomness)
-    if isinstance(error, TooManyRequests) and error.retry_after_s is not None:
-        delay_s = max(delay_s, min(error.retry_after_s, RETRY_AFTER_MAX_S) * (1 + JITTER * randomness))
-    return delay_s
-
-
 class Api(Protocol):
     """What the writer needs of the client."""
 
@@ -184,6 +171,7 @@ class Writer:
         identity: str = FIELD_MANAGER,
         request_s_max: float = WRITE_TIMEOUT_S,
         in_flight_max: int = IN_FLIGHT_MAX,
+        turns: Turns | None = None,
         pace: Pace = Pace(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -199,6 +187,7 @@ class Writer:
         self._identity = identity
         self._request_s_max = request_s_max
         self._window = Window(in_flight_max)
+        self._turns = turns or Turns()
         self._outbox = Outbox(pace)
         self._clock = clock
         self._wall_clock = wall_clock
@@ -251,13 +240,21 @@ class Writer:
                 self._wake.clear()
                 now_s = self._clock()
                 while self._in_flight < self._window.size(now_s):
-                    now_s = self._clock()
-                    job = self._outbox.take(now_s)
-                    if job is None:
-                        break
-                    self._in_flight += 1
-                    group.create_task(self._carry_out(job))
+                    async with self._turns:
+                        now_s = self._clock()
+                        if not self._begin(group, now_s):
+                            break
                 await self._rest(now_s)
+
+    def _begin(self, group: asyncio.TaskGroup, now_s: float) -> bool:
+        """Begin with the next few writes that may be sent now; whether there was one."""
+        for begun in range(BEGUN_AT_ONCE_MAX):
+            job = self._outbox.take(now_s) if self._in_flight < self._window.size(now_s) else None
+            if job is None:
+                return begun > 0
+            self._in_flight += 1
+            group.create_task(self._carry_out(job))
+        return True
 
     async def _rest(self, taken_s: float) -> None:
         """Sleep until there may be something to send. *taken_s* is when there was nothing.
@@ -380,9 +377,7 @@ class Writer:
         if isinstance(effect, SetPodCondition) and effect.uid not in known:
             self._pods_told.append(effect.uid)
         known[effect.uid] = effect.status
-        for _ in range(
-            min(2, len(self._pods_told) - 1)
-        ):  # two looks for each that comes: those that went never pile up
+        for _ in range(min(2, len(self._pods_told) - 1)):  # two looks for each that comes: none piles up
             uid = self._pods_told.popleft()
             if self._has_ended(uid):
                 known.pop(uid, None)

@@ -179,11 +179,15 @@ class Conditions:
             if not voices:
                 self._voices.pop(entry.like.queue, None)
 
-    def let_go(self, most: int) -> None:
-        """Forget *most* of all that is known, for a term that is over: to forget thousands at once takes its time."""
+    def let_go(self, most: int) -> bool:
+        """Forget *most* of all that is known, for a term that is over; whether anything is left.
+
+        To forget thousands at once takes its time.
+        """
         del self._due[-most:]
         for _ in range(min(most, len(self._entries))):
             self._entries.popitem()
+        return bool(self._entries or self._due)
 
     def due(self, now_ms: int) -> list[Saying]:
         """What to write now, at most what the token bucket allows; one token each, see ``spend``."""

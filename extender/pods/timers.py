@@ -15,7 +15,7 @@ from extender.model.names import WorkloadUid
 RETRY_MIN_MS = 1_000
 RETRY_MAX_MS = 30_000
 COUNTS_MAX = 10_000
-CHANGES_MAX = 500
+CHANGES_MAX = 100
 """How many changes of workloads one question looks at: a ms or so, also when a new leader asks about all."""
 
 

@@ -136,7 +136,7 @@ class State:
             began_s = time.process_time()
             self.driver.take(reflector.listed(item))
             spent_s += time.process_time() - began_s
-        self.driver.take(reflector.list_ended("1"))
+        reflector.list_ended("1")
         self._reflectors.append(reflector)  # what it holds is memory of the service, too
         return spent_s
 

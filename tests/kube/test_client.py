@@ -1,14 +1,16 @@
 """The client against a server that misbehaves."""
 
+import asyncio
 import os
 import socket
 
 import pytest
 from orjson import loads
 
-from extender.kube.client import ApiClient, PatchType, _keepalive_socket
+from extender.kube.client import PAGE_ITEMS_FIRST, PAGE_ITEMS_MIN, ApiClient, PatchType, _keepalive_socket
 from extender.kube.config import ClusterConfig
 from extender.model.errors import Conflict, Gone, TooManyRequests, Unreachable, UserError
+from extender.turns import Turns
 from tests.support.fake_api import Fault, until
 from tests.support.objects import pod_json
 
@@ -63,6 +65,28 @@ async def test_selectors_are_passed_on(api, client):
     assert await names(client, params={"labelSelector": "team=other=team&co"}) == [["x"]]
 
 
+async def test_pages_grow_up_to_the_limit_while_objects_are_small(api, client):
+    for index in range(PAGE_ITEMS_FIRST + 170):
+        api.put(PODS, pod_json(f"p{index:03}"))
+
+    assert [len(page) for page in await names(client, limit=120)] == [PAGE_ITEMS_FIRST, 120, 50]
+
+
+async def test_a_page_is_cut_in_a_turn(api):
+    api.put(PODS, pod_json("p0"))
+    turns = Turns()
+    client = ApiClient(ClusterConfig(server=api.url), turns=turns)
+    async with turns:
+        asked = asyncio.create_task(names(client))
+        await until(lambda: api.requests)
+        await asyncio.sleep(0.05)
+        early = asked.done()
+    got = await asked
+    await client.close()
+
+    assert (early, got) == (False, [["p0"]])
+
+
 async def test_pages_shrink_when_objects_are_large(api, client):
     for index in range(120):
         pod = pod_json(f"p{index:03}")
@@ -72,9 +96,7 @@ async def test_pages_shrink_when_objects_are_large(api, client):
     pages = [len(page) for page in await names(client, limit=100)]
 
     assert pages == [100, 20]
-    limits = [int(request.query["limit"]) for request in api.requests]
-    assert limits[0] == 100
-    assert 50 <= limits[1] < limits[0]
+    assert [int(request.query["limit"]) for request in api.requests] == [100, PAGE_ITEMS_MIN]
 
 
 async def test_a_page_that_expired_is_gone(api, client):

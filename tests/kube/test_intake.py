@@ -41,6 +41,46 @@ async def test_everything_is_taken_in_order(api, client, seen):
     assert [fact.pod.name for fact in seen.facts] == [f"p{index:03}" for index in range(3 * SLICE_ITEMS_MAX + 1)]
 
 
+async def test_what_a_list_lacks_goes_in_slices(api, client):
+    many = 3 * SLICE_ITEMS_MAX
+    for index in range(many + 1):
+        api.put(PODS, pod_json(f"p{index:03}"))
+    api.fail("WATCH", PODS, Fault(chunks=[], hang=True))
+    told = []
+    watcher = Watcher(client, pods(), told.append)
+    task = asyncio.create_task(watcher.run())
+    await watcher.synced.wait()
+    told.clear()
+    for key in list(api.objects[PODS])[:many]:
+        del api.objects[PODS][key]
+    await watcher.relist()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert [type(fact).__name__ for facts in told for fact in facts] == ["PodGone"] * many
+    assert max(map(len, told)) <= SLICE_ITEMS_MAX
+    assert watcher.held == 1
+
+
+async def test_a_stream_is_ended_in_a_turn(api, client):
+    api.put(PODS, pod_json("p0"))
+    intake = Intake()
+    watcher = Watcher(client, pods(), lambda facts: None, intake=intake)
+    task = asyncio.create_task(watcher.run())
+    await until(lambda: api.count("WATCH", PODS) == 1)
+    async with intake.turns:
+        asked = asyncio.create_task(watcher.relist())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        lists = api.count("LIST", PODS)
+    async with asyncio.timeout(5):
+        await asked
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert (lists, api.count("LIST", PODS)) == (1, 2)
+
+
 async def test_only_some_lists_are_open_at_the_same_time(api, client):
     intake = Intake()
     api.fail("LIST", PODS, Fault(hang=True), times=OPENED_AT_ONCE_MAX)

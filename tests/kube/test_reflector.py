@@ -45,7 +45,9 @@ def told(facts):
 def listed(machine, objects, version="100"):
     machine.list_started()
     facts = [fact for obj in objects for fact in machine.listed(orjson.dumps(obj))]
-    return facts + machine.list_ended(version)
+    facts += [fact for key in machine.unlisted() for fact in machine.lost(key)]
+    machine.list_ended(version)
+    return facts
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from extender.kube.client import ApiClient
 from extender.kube.config import ClusterConfig
-from extender.kube.outbox import Job
-from extender.kube.writer import Outcome, OutcomeKind, retry_in_s
+from extender.kube.outbox import BEGUN_AT_ONCE_MAX, Job, Window, retry_in_s
+from extender.kube.writer import IN_FLIGHT_MAX, Outcome, OutcomeKind, Writer
 from extender.model.effects import (
     AdoptPod,
     RecordEvent,
@@ -234,6 +234,32 @@ async def test_many_writes_are_in_flight_but_not_too_many(api):
     assert all(outcome.done for outcome in outcomes)
     assert desk.writer.counters.outcomes == {OutcomeKind.DONE: 200}
     assert len(desk.writer) == 0
+
+
+async def test_few_writes_begin_in_one_round_of_the_loop(api, monkeypatch):
+    client, begun, now = ApiClient(ClusterConfig(server=api.url)), [], 0
+    carry_out = Writer._carry_out
+
+    async def counted(writer, job):
+        begun.append(now)
+        await carry_out(writer, job)
+
+    async def count():
+        nonlocal now
+        while True:
+            await asyncio.sleep(0)
+            now += 1
+
+    monkeypatch.setattr(Writer, "_carry_out", counted)
+    monkeypatch.setattr(Window, "size", lambda window, now_s: IN_FLIGHT_MAX)
+    counting = asyncio.create_task(count())
+    async with desk_of(client) as desk:
+        await desk.does(*[ungate(api.put(PODS, pod_json(f"p{number}"))) for number in range(2 * IN_FLIGHT_MAX)])
+    counting.cancel()
+    await client.close()
+
+    assert len(begun) == 2 * IN_FLIGHT_MAX
+    assert max(begun.count(one) for one in begun) <= BEGUN_AT_ONCE_MAX
 
 
 async def test_drain_waits_for_admissions_and_evictions(api, desk, pod):
