@@ -20,6 +20,7 @@ import orjson
 import structlog
 import uvloop
 
+from extender.cert_api import CertApi
 from extender.certs.keeper import ClientTrust, Keeper, server_context
 from extender.certs.publish import Publisher
 from extender.certs.sources import FileSource, SecretSource, Source
@@ -30,7 +31,7 @@ from extender.engine.engine import Engine
 from extender.jobs.placement import JobPlacement
 from extender.jobs.shelf import Shelf
 from extender.kube import resources
-from extender.kube.client import ApiClient, PatchType
+from extender.kube.client import ApiClient
 from extender.kube.config import find_config
 from extender.kube.lease import Leader, Timing
 from extender.kube.watch import Intake, Watcher
@@ -83,25 +84,6 @@ async def _keep_lean() -> None:
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         give_back()
-
-
-class _CertApi:
-    """The API client in the words of ``certs``."""
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-
-    async def get(self, path: str) -> bytes:
-        return await self._client.get(path)
-
-    async def post(self, path: str, body: bytes) -> bytes:
-        return await self._client.post(path, body)
-
-    async def put(self, path: str, body: bytes) -> bytes:
-        return await self._client.put(path, body)
-
-    async def apply(self, path: str, body: bytes, *, field_manager: str) -> bytes:
-        return await self._client.patch(path, body, kind=PatchType.APPLY, field_manager=field_manager, force=True)
 
 
 class _SyncedPlacement:
@@ -212,7 +194,7 @@ class App:
             self._certificate_source(client),
             self._contexts.values(),
             now=lambda: datetime.now(UTC),
-            publisher=Publisher(_CertApi(client)) if settings.tls.inject_ca_bundle else None,
+            publisher=Publisher(CertApi(client)) if settings.tls.inject_ca_bundle else None,
             on_change=self._metrics.certificate,
             client_trust=ClientTrust(self._contexts["extender"], ca_file) if ca_file else None,
         )
@@ -226,7 +208,7 @@ class App:
         suffixes = ["", f".{self._namespace}", f".{self._namespace}.svc", f".{self._namespace}.svc.cluster.local"]
         names = [service + suffix for service in services for suffix in suffixes]
         return SecretSource(
-            _CertApi(client), namespace=self._namespace, name=tls.secret_name, names=[*names, *tls.names]
+            CertApi(client), namespace=self._namespace, name=tls.secret_name, names=[*names, *tls.names]
         )
 
     def _make_server(self) -> Server:

@@ -189,11 +189,11 @@ class Driver:
     async def _turn_by_and_by(self) -> None:
         """A turn that lets others have the loop every half millisecond. What it decides is the same."""
         self._turning = self._steps()
-        clock, turn_s = time.perf_counter, 0.0  # uvloop's clock moves in whole milliseconds
-        while self._turning is not None:
+        clock, turn_s, goes_on = time.perf_counter, 0.0, True  # uvloop's clock moves in whole milliseconds
+        while goes_on:
             async with self._turns:
                 began_s = clock()
-                while self._step() and clock() - began_s < STEP_S:
+                while (goes_on := self._step()) and clock() - began_s < STEP_S:
                     pass
                 turn_s += clock() - began_s
         self._turn_s = turn_s
