@@ -80,16 +80,17 @@ class RawError(RuntimeError):
 
 
 class Raw:
-    """Requests as the admin of a rig, each over one of at most *connections* connections."""
+    """Requests as the owner of the certificate in *tls* or of *token*, over at most *connections* connections."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext, *, connections: int = 64) -> None:
+    def __init__(self, server: str, tls: ssl.SSLContext, *, token: str = "", connections: int = 64) -> None:
         self._server = server
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.watches = 0
         self._connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=self._connector, timeout=aiohttp.ClientTimeout(total=REQUEST_S_MAX)
+            connector=self._connector, timeout=aiohttp.ClientTimeout(total=REQUEST_S_MAX), headers=self._headers
         )
         return self
 

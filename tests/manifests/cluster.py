@@ -15,15 +15,20 @@ from tests.rig import Api, ApiError, Rig
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "cohort-system"
 SERVICE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:cohort-extender"
+ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/cohort-extender"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LEASE = f"{LEASES}/cohort-extender"
 KUEUE = "/apis/kueue.x-k8s.io"
 SCENES = (("", "pods"), ("batch", "jobs"))
 POLICY_S_MAX = 30.0
 """The API server compiles a new policy in the background, usually within a second."""
 
 
-async def install(rig: Rig, overlay: str, *, drop: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+async def install(
+    rig: Rig, overlay: str, *, drop: tuple[str, ...] = (), manifests: Path = MANIFESTS
+) -> list[dict[str, Any]]:
     """Apply an overlay but for the kinds in *drop*; what was applied."""
-    built = await rig.kubectl("kustomize", MANIFESTS / overlay)
+    built = await rig.kubectl("kustomize", manifests / overlay)
     objects = [found for found in yaml.safe_load_all(built) if found["kind"] not in drop]
     await rig.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(objects))
     await rig.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
@@ -34,7 +39,7 @@ async def install(rig: Rig, overlay: str, *, drop: tuple[str, ...] = ()) -> list
 async def hold_the_lease(rig: Rig) -> None:
     """There is a leader, as wherever our service account writes: without a lease the fence refuses everybody."""
     lease = {"metadata": {"name": "cohort-extender"}, "spec": {"holderIdentity": "somebody"}}
-    await rig.api.create("/apis/coordination.k8s.io/v1/namespaces/cohort-system/leases", lease)
+    await rig.api.create(LEASES, lease)
 
 
 async def add_namespace(rig: Rig, name: str, **labels: str) -> str:
@@ -111,9 +116,24 @@ async def writer(rig: Rig) -> Api:
         "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "cohort-extender"}],
     }
     await rig.api.patch(f"{rbac}/clusterrolebindings/scene", binding, kind="apply")
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/cohort-extender/token"
-    token = (await rig.api.create(path, {"spec": {"expirationSeconds": 3600}}))["status"]["token"]
+    token = (await rig.api.create(f"{ACCOUNT}/token", {"spec": {"expirationSeconds": 3600}}))["status"]["token"]
     return rig.api_as(token)
+
+
+async def replica_token(rig: Rig) -> str:
+    """The token of the replica that holds the lease, bound to its pod as in a cluster."""
+    lease = await rig.api.get(LEASE)
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {
+        "serviceAccountName": "cohort-extender",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [{"name": "main", "image": "cohort-extender:0.1.0", "securityContext": rights}],
+    }
+    body = {"metadata": {"name": lease["spec"]["holderIdentity"]}, "spec": spec}
+    pod = (await rig.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", body))["metadata"]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
+    request = {"spec": {"expirationSeconds": 3600, "boundObjectRef": bound}}
+    return str((await rig.api.create(f"{ACCOUNT}/token", request))["status"]["token"])
 
 
 def _typed(kind: str) -> dict[str, Any]:
