@@ -47,7 +47,8 @@ def _forgery(pod: Pod, old: Pod | None) -> str:
 
 
 def _labels(pod: Pod, old: Pod | None) -> str:
-    if pod.labels.get(MANAGED_LABEL, "true") != "true":
+    value = pod.labels.get(MANAGED_LABEL, "true")
+    if value != "true" and (old is None or value != old.labels.get(MANAGED_LABEL)):
         return f'the label {MANAGED_LABEL} can only be "true"'
     if old is None and pod.node and pod.word(QUEUE_NAME) and MIRROR_ANNOTATION not in pod.annotations:
         return "a pod that names a queue cannot choose its node by spec.nodeName; use a nodeSelector"

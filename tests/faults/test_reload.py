@@ -124,7 +124,7 @@ async def test_a_secret_that_is_deleted_is_made_anew_and_the_webhooks_trust_it(f
     for replica in faulty.replicas:
         await until(_shows(replica.webhook, serial, trusted), "the new certificate", timeout_s=KEEPER_S_MAX)
     await faulty.rig.wait_for(
-        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
         lambda found: all(
             base64.b64decode(hook["clientConfig"].get("caBundle", "")) == authority
             for one in found

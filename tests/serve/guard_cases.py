@@ -152,6 +152,19 @@ UPDATES = (
     ),
     Case("a group may come later", pod(**WAITING), pod(**WAITING, group="g", total="2")),
     Case(
+        "a label from before the installation does not stand in the way",
+        pod(managed="maybe"),
+        pod(managed="maybe", annotations={"note": "x"}),
+        can_arise=False,
+    ),
+    Case(
+        "but we give it one value too",
+        pod(**ADMITTED),
+        pod(**ADMITTED | {"managed": "maybe"}),
+        'can only be "true"',
+        WRITER,
+    ),
+    Case(
         "words from before the installation do not stand in the way",
         pod(queue="a", total="many"),
         pod(queue="a", total="many", annotations={"note": "x"}),
