@@ -34,7 +34,7 @@ def tracked(*patterns: str) -> list[Path]:
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return [path for pattern in patterns or ("**/*",) for path in ROOT.glob(pattern) if path.is_file()]
-    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+    return [path for name in listed.split("\0") if name and ((path := ROOT / name).is_file() or path.is_symlink())]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,11 @@ def test_no_registry_and_no_path_of_a_machine_is_named():
             found.append(path.name)
 
     assert found == []
+
+
+def test_no_link_is_tracked():
+    """Checked out, a link to an environment takes the place of the environment itself."""
+    assert [path.name for path in tracked() if path.is_symlink()] == []
 
 
 def test_no_file_is_large():
