@@ -104,7 +104,7 @@ class SecretSource:
         """
         for _ in range(_ATTEMPTS_MAX):
             held, version = await self._read()
-            wanted = self._renewed(held, now)
+            wanted = await self._renewed(held, now)
             if wanted == held:
                 return Material(Pair(held[_CERT], held[_KEY]), held[_CA_CERT])
             try:
@@ -137,15 +137,20 @@ class SecretSource:
         else:
             await self._api.post(self._folder, orjson.dumps(secret))
 
-    def _renewed(self, held: dict[str, bytes], now: datetime) -> dict[str, bytes]:
+    async def _renewed(self, held: dict[str, bytes], now: datetime) -> dict[str, bytes]:
+        """What the Secret should hold. To check a key takes a millisecond, so others have the loop after each."""
         renewed = dict(held)
-        if not _usable(held, _CA_CERT, _CA_KEY):
+        leaf_is_usable = _usable(held, _CERT, _KEY)
+        await asyncio.sleep(0)
+        authority_is_usable = _usable(held, _CA_CERT, _CA_KEY)
+        await asyncio.sleep(0)
+        if not authority_is_usable:
             authority = make_authority(now)
             renewed |= {_CA_CERT: authority.certificate, _CA_KEY: authority.key}
         elif is_due(held[_CA_CERT], now):
             authority = make_authority(now)
             renewed |= {_CA_CERT: join(authority.certificate, held[_CA_CERT], now), _CA_KEY: authority.key}
-        if not _usable(held, _CERT, _KEY) or self._leaf_is_due(renewed, now):
+        if not leaf_is_usable or self._leaf_is_due(renewed, now):
             leaf = issue(Pair(renewed[_CA_CERT], renewed[_CA_KEY]), self._names, now)
             renewed |= {_CERT: leaf.certificate, _KEY: leaf.key}
         return renewed

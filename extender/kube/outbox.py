@@ -28,7 +28,7 @@ from extender.model.jobs import (
 )
 
 IN_FLIGHT_FIRST: Final = 4
-BEGUN_AT_ONCE_MAX: Final = 3
+BEGUN_AT_ONCE_MAX: Final = 2
 """How many requests begin in one turn: each takes some 0.3 ms until it is on its way."""
 REST_S: Final = 30.0
 """After so long without an answer connections may have been closed."""

@@ -20,7 +20,7 @@ from extender.turns import Turns
 
 SLICE_S: Final = 0.0005
 """How long decoding goes on before what came of it is handed over, which takes about twice as long."""
-SLICE_ITEMS_MAX: Final = 20
+SLICE_ITEMS_MAX: Final = 12
 OPENED_AT_ONCE_MAX: Final = 4
 """How many resources are listed at the same time: each holds a page in memory and keeps the API server busy."""
 STREAM_MIN_S: Final = 300

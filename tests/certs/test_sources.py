@@ -1,11 +1,13 @@
 """The Secret that replicas share: who writes it, when, and what happens when two do."""
 
+import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.certs.authority import is_signed_by, issue, make_authority, not_after
+from extender.certs import sources
+from extender.certs.authority import is_pair, is_signed_by, issue, make_authority, not_after
 from extender.certs.sources import FileSource, SecretSource
 from extender.model.errors import TransientError, UserError
 from tests.certs.doubles import SECRET, FakeApi
@@ -148,3 +150,21 @@ async def test_files_of_others_are_taken_as_they_are(tmp_path):
 async def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"tls\.crt: cannot be read"):
         await FileSource(str(tmp_path)).load(NOW)
+
+
+async def test_each_look_at_a_key_has_a_round_of_the_loop_to_itself(monkeypatch):
+    api, rounds, looks = FakeApi(), 0, []
+    await source(api).load(NOW)
+
+    async def count():
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    counting = asyncio.create_task(count())
+    monkeypatch.setattr(sources, "is_pair", lambda *pair: looks.append(rounds) or is_pair(*pair))
+    await source(api).load(NOW)
+    counting.cancel()
+
+    assert len(looks) == len(set(looks)) == 2
