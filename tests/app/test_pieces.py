@@ -37,6 +37,7 @@ class Rounds:
 async def counted() -> AsyncIterator[Rounds]:
     rounds = Rounds()
     task = asyncio.create_task(rounds.run())
+    await asyncio.sleep(0)
     yield rounds
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -70,6 +71,29 @@ async def test_who_is_cancelled_while_it_waits_does_not_keep_the_turn():
         await asyncio.gather(*waiting, return_exceptions=True)
 
     assert [name for _, name in at] == ["b"]
+
+
+async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on():
+    at: list[tuple[int, str]] = []
+    async with counted() as rounds:
+        turns = Turns()
+        async with turns:
+            waiting = [asyncio.create_task(pieces(turns, name, at, rounds, 1)) for name in "ab"]
+            await asyncio.sleep(0)
+        waiting[0].cancel()  # in the round before its own
+        async with asyncio.timeout(5):
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await pieces(turns, "c", at, rounds, 1)
+
+    assert [name for _, name in at] == ["b", "c"]
+
+
+async def test_who_is_alone_has_every_round():
+    at: list[tuple[int, str]] = []
+    async with counted() as rounds:
+        await pieces(Turns(), "a", at, rounds, 5)
+
+    assert [now - at[0][0] for now, _ in at] == [0, 1, 2, 3, 4]
 
 
 # --- what people are told ---

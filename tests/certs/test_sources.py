@@ -163,6 +163,7 @@ async def test_each_look_at_a_key_has_a_round_of_the_loop_to_itself(monkeypatch)
             rounds += 1
 
     counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
     monkeypatch.setattr(sources, "is_pair", lambda *pair: looks.append(rounds) or is_pair(*pair))
     await source(api).load(NOW)
     counting.cancel()
