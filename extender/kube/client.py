@@ -34,8 +34,8 @@ LINE_BYTES_MAX: Final = 8 * 2**20
 KEEPALIVE_S: Final = 15
 USER_TIMEOUT_MS: Final = 30_000
 PAGE_ITEMS: Final = 500
-PAGE_BYTES: Final = 2**19
-"""What a page should not exceed: to cut so much into its items takes half a millisecond."""
+PAGE_BYTES: Final = 2**20
+"""What a page should not exceed: to cut so much into its items takes a millisecond."""
 PAGE_ITEMS_FIRST: Final = 100
 PAGE_ITEMS_MIN: Final = 20
 
