@@ -37,7 +37,7 @@ async def install(
 
 
 async def hold_the_lease(rig: Rig) -> None:
-    """There is a leader, as wherever our service account writes: without a lease the fence refuses everybody."""
+    """There is a leader, as wherever our service account writes."""
     lease = {"metadata": {"name": "cohort-extender"}, "spec": {"holderIdentity": "somebody"}}
     await rig.api.create(LEASES, lease)
 

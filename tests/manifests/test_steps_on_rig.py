@@ -6,6 +6,7 @@ conditions that ended an invocation; one that is missing from the counts went on
 
 from __future__ import annotations
 
+import asyncio
 import re
 from base64 import b64encode
 from collections import Counter
@@ -22,7 +23,15 @@ from extender.serve.http import Reply
 from extender.serve.metrics import Metrics
 from extender.serve.review import Outcome, read_review, write_review
 from extender.serve.server import Server
-from tests.manifests.cluster import add_namespace, eventually, install, policies_work, replica_token
+from tests.manifests.cluster import (
+    LEASE,
+    add_namespace,
+    eventually,
+    hold_the_lease,
+    install,
+    policies_work,
+    replica_token,
+)
 from tests.manifests.test_policies_on_rig import marks, named, with_resources
 from tests.rig import Api, Rig
 from tests.serve.doubles import FakeHealth
@@ -121,6 +130,17 @@ async def test_a_change_of_others_that_says_nothing_of_queues_costs_the_same(rig
     await rig.api.patch(f"{pods}/finished", {"metadata": {"finalizers": [], "annotations": {"note": "x"}}})
 
     assert await steps(rig) - before == ENDED_BY_BOTH
+
+
+async def test_where_nobody_has_led_yet_everybody_changes_pods_as_ever(rig: Rig, pods: str) -> None:
+    await rig.api.create(pods, named(pod(), "unled"))
+    await rig.api.delete(LEASE)
+    try:
+        for number in range(20):  # it takes the policy a moment to see that
+            await asyncio.sleep(0.1)
+            await rig.api.patch(f"{pods}/unled", {"metadata": {"annotations": {"note": str(number)}}})
+    finally:
+        await hold_the_lease(rig)
 
 
 async def test_marks_that_a_webhook_takes_away_are_put_back(rig: Rig, pods: str) -> None:
