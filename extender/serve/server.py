@@ -184,11 +184,13 @@ class Server:
         return Listener(routes, body_max=body_max, body_s_max=self._body_s_max)
 
     async def _scrape(self, _: bytes) -> Reply:
-        left, parts = self._metrics.parts(), [b""]
-        while len(parts) == 1 or parts[-1]:
+        left, text = self._metrics.parts(), list[bytes]()
+        part: bytes | None = b""
+        while part is not None:
+            text.append(part)
             async with self._turns:
-                parts.append(next(left, b""))
-        return Reply(200, b"".join(parts), "200", CONTENT_TYPE)
+                part = next(left, None)
+        return Reply(200, b"".join(text), "200", CONTENT_TYPE)
 
     def _live(self, _: bytes) -> Reply:
         return _probe(self._health.live())

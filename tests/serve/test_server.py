@@ -15,6 +15,7 @@ from extender.certs.keeper import server_context
 from extender.model.errors import UserError
 from extender.serve.extender import Extender
 from extender.serve.metrics import Metrics
+from extender.serve.series import LINES_MAX
 from extender.serve.server import Server
 from extender.serve.webhook import Webhook
 from extender.turns import Turns
@@ -174,6 +175,16 @@ async def test_each_part_of_the_metrics_takes_a_turn(served, monkeypatch):
     assert status == 200
     assert text.count(b"cohort_admission_wait_time_seconds_sum") == 100
     assert len(taken) == len(list(served.metrics.parts())) + 1
+
+
+async def test_a_scrape_does_not_end_with_a_metric_that_fills_its_parts(served):
+    for number in range(LINES_MAX - 1):  # with the head as many as a part holds, so that nothing is left for the next
+        served.metrics.active(f"q{number}", number)
+    served.metrics.usage("q0", "default", "cpu", 1.5)
+    _, text = await served.get("/metrics")
+
+    assert text.count(b"cohort_admitted_active_workloads{") == LINES_MAX - 1
+    assert b'cohort_cluster_queue_resource_usage{cluster_queue="q0",flavor="default",resource="cpu"} 1.5' in text
 
 
 async def test_a_draining_server_is_unready_and_answers_on_while_it_sends_connections_away(served):
