@@ -158,7 +158,7 @@ class Watcher:
         self._waiting.append(listed)
         self._hurry.set()
         async with self._intake.turns:  # to end a stream and to ask for a list is a piece of work, too
-            if self._stream is not None and not listed.is_set():
+            if self._stream is not None and self._stream.when() is None and not listed.is_set():
                 self._stream.reschedule(asyncio.get_running_loop().time())
         await listed.wait()
 

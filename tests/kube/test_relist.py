@@ -26,6 +26,19 @@ async def test_a_relist_brings_what_the_watch_has_not_shown(api, client, seen):
         assert seen.names == ["p0", "p1"]
 
 
+async def test_two_who_ask_for_a_list_at_once_get_one(api, client, seen):
+    api.put(PODS, pod_json("p0"))
+    api.fail("WATCH", PODS, Fault(chunks=[], hang=True))
+
+    async with watching(client, seen, silence_s=60) as watcher:
+        await watcher.synced.wait()
+        await until(lambda: any("watch" in request.query for request in api.requests))
+        async with asyncio.timeout(5):
+            await asyncio.gather(watcher.relist(), watcher.relist())
+
+        assert watcher.counters.lists == 2
+
+
 async def test_a_relist_survives_a_list_that_fails(api, client, seen):
     api.put(PODS, pod_json("p0"))
 
