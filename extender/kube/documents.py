@@ -17,6 +17,13 @@ class _Strict(yaml.SafeLoader):
             seen.add(key.value)
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):  # the library's way to say so of 2026-02-31, or of !!int x
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(problem=f"{node.value!r} is no {kind}", problem_mark=node.start_mark) from None
+
 
 def read_documents(text: str | bytes) -> list[Any]:
     """The documents in *text*, without empty ones.

@@ -58,6 +58,7 @@ def test_one_strategy_alone(tmp_path):
     ("text", "want"),
     [
         pytest.param("logLevl: info", "logLevl", id="an unknown key"),
+        pytest.param("ports: {http: 2026-02-31}", "'2026-02-31' is no timestamp in", id="a day of no month"),
         pytest.param("tls: {}\nports:\n  http: 1\n  http: 2\n", "'http' stands twice", id="a key twice"),
         pytest.param("a: 1\n---\nb: 2", "holds 2 documents", id="two documents"),
         pytest.param("ports: {http: no}", "$.ports.http", id="a wrong type"),

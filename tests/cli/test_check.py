@@ -94,6 +94,8 @@ def test_nothing_is_wrong_with_our_examples(path):
     ("text", "want"),
     [
         pytest.param("a: [", "is not YAML (while parsing", id="no YAML"),
+        pytest.param("kind: A\nspec: 2026-02-31", "is not YAML ('2026-02-31' is no timestamp in", id="a day of none"),
+        pytest.param("kind: A\nspec: !!bool x", "is not YAML ('x' is no bool in", id="a tag that does not fit"),
         pytest.param("kind: A\nspec: {a: 1, a: 2}", "is not YAML (the key 'a' stands twice in", id="a key twice"),
         pytest.param("3", "holds something else than objects", id="a number"),
         pytest.param("# nothing", "holds no object", id="nothing"),
