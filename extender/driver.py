@@ -112,13 +112,14 @@ class Driver:
         self._turning: Iterator[None] | None = None
         self._stepping = False
         self._late: deque[Callable[[], None]] = deque()
+        self._decided = False
 
     # --- facts ---
 
     def take(self, events: Iterable[Event]) -> None:
         """Take facts from the watches at once, or at the end of the turn in whose middle they come."""
         if self._in_a_turn():
-            self._late.append(partial(self.take, events))
+            self._put_off(partial(self.take, events))
             return
         self.books.begin()
         for event in events:
@@ -156,7 +157,7 @@ class Driver:
     def refused(self, effect: Effect, cause: str) -> None:
         """A write was not carried out: give back what was charged for it, or let the victim be chosen again."""
         if self._in_a_turn():
-            self._late.append(partial(self.refused, effect, cause))
+            self._put_off(partial(self.refused, effect, cause))
             return
         name = type(effect).__name__
         match effect:
@@ -229,6 +230,16 @@ class Driver:
         """
         return self._turning is not None and not self._stepping
 
+    def _put_off(self, news: Callable[[], None]) -> None:
+        """Let *news* wait for the end of the turn, behind what came before it.
+
+        Once all is decided, whoever brings something takes in something: else the turn would not end while others bring
+        as much as it takes in, and nobody would be admitted meanwhile.
+        """
+        self._late.append(news)
+        if self._decided:
+            self._step()
+
     def _steps(self) -> Iterator[None]:
         """A turn, step by step, and what came in the middle of it."""
         self._clockwork.pass_time(self._clock_ms())
@@ -246,9 +257,11 @@ class Driver:
         yield from self._teller.write_statuses(now_ms)
         self._patrol.look(now_ms)
         yield
+        self._decided = True
         while self._late:
             self._late.popleft()()
             yield
+        self._decided = False
 
     async def _rest(self) -> None:
         now_ms = self._clock_ms()

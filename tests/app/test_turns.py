@@ -85,6 +85,24 @@ async def test_facts_in_the_middle_of_a_turn_count_at_its_end(crowd: Desk):
     assert len(of(crowd.effects, UngatePod)) == PODS
 
 
+async def test_facts_in_every_round_do_not_put_off_the_next_turn(crowd: Desk):
+    news = 0
+    async with running(crowd):
+        await until_written(crowd, 1)
+        crowd.submit("late")
+        crowd.queue(gpus=PODS + 1)
+        async with asyncio.timeout(5):
+            while len(of(crowd.effects, UngatePod)) <= PODS:
+                news += 1
+                async with crowd.driver._turns:
+                    crowd.change("p0001", resource_version=str(news))
+        changed = crowd.driver.books.pod("p0001")
+
+    assert of(crowd.effects, UngatePod)[-1].name == "late"
+    assert changed is not None
+    assert int(changed.resource_version) > news - PODS  # in order, and not far behind
+
+
 async def test_a_refusal_in_the_middle_of_a_turn_counts_at_its_end(crowd: Desk):
     async with running(crowd):
         await until_written(crowd, 1)
