@@ -139,7 +139,7 @@ def _marker(base: str, template: Tree) -> list[Operation]:
     return [
         _put(f"{path}/{name}", _map(resources, name), {MARKER_RESOURCE: "1"})
         for name in ("requests", "limits")
-        if MARKER_RESOURCE not in _map(resources, name)
+        if _map(resources, name).get(MARKER_RESOURCE) not in ("1", 1)
     ]
 
 

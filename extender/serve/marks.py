@@ -72,6 +72,6 @@ def _marker(pod: Pod) -> list[Operation]:
     for name, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         if not amounts:
             operations.append({"op": "add", "path": f"{path}/{name}", "value": {MARKER_RESOURCE: "1"}})
-        elif MARKER_RESOURCE not in amounts:
+        elif amounts.get(MARKER_RESOURCE) not in ("1", 1):  # an amount of 0 would stop no other scheduler
             operations.append({"op": "add", "path": f"{path}/{name}/{escape(MARKER_RESOURCE)}", "value": "1"})
     return operations

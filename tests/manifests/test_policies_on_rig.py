@@ -96,6 +96,12 @@ def with_resources(made: dict[str, Any], **resources: Any) -> dict[str, Any]:
         pytest.param(pod(queue="a", managed=True, gated=True), id="marked in part"),
         pytest.param(with_resources(pod(queue="a"), limits={"cpu": "1", "nvidia.com/gpu": "2"}), id="limits"),
         pytest.param(with_resources(pod(queue="a"), requests={"cpu": "500m"}), id="requests"),
+        pytest.param(
+            with_resources(pod(queue="a", managed=True, gated=True), limits={MARKER_RESOURCE: "0"}), id="a void marker"
+        ),
+        pytest.param(
+            with_resources(of_a_job(managed=True), limits={MARKER_RESOURCE: "0"}), id="a void marker, of a Job"
+        ),
         pytest.param(pod(), id="no queue"),
         pytest.param(pod(annotations={UNIT_ANNOTATION: "job"}), id="of a Job that has no admission"),
         pytest.param(of_a_job(), id="of an admitted Job"),

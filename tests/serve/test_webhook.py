@@ -68,6 +68,13 @@ def test_the_marker_is_added_to_any_shape_of_resources_and_nothing_is_lost(webho
         assert marked[name] == ((resources or {}).get(name) or {}) | {MARKER_RESOURCE: "1"}
 
 
+def test_a_marker_that_asks_for_nothing_is_set_right(webhook):
+    new = pod(queue="a", managed=True, gated=True)
+    new["spec"]["containers"][0]["resources"] = {name: {MARKER_RESOURCE: "0"} for name in ("requests", "limits")}
+
+    assert marks(patched(new, webhook.mutate(review(new)).body)) == ("true", True, "1", "1")
+
+
 def test_gates_labels_and_notes_of_others_stay(webhook):
     new = pod(queue="a", foreign=True, priority_class="low", annotations={"note": "x"})
 
