@@ -87,7 +87,7 @@ def plain_quota(world: World, running: dict[WorkloadUid, Admission]) -> PlainQuo
     return PlainQuota(world.cohorts, world.queues, sum_by_queue(map(_held, running.values())))
 
 
-def _held(admission: Admission) -> tuple[ClusterQueueName, dict]:  # type: ignore[type-arg]
+def _held(admission: Admission) -> tuple[ClusterQueueName, dict]:
     flavored = [
         (resource, dict(given.flavors)[resource], amount)
         for given in admission.assignments

@@ -89,7 +89,7 @@ def _plain_numbers(want: PlainQuota, there: PlainNode, fr: FlavorResource) -> tu
 
 @LAW
 @given(worlds(), charges, st.randoms(use_true_random=False))
-def test_removing_in_any_order_undoes_adding(world: World, wanted: list[tuple[Asked, int]], random) -> None:  # type: ignore[no-untyped-def] # hypothesis has no name for it
+def test_removing_in_any_order_undoes_adding(world: World, wanted: list[tuple[Asked, int]], random) -> None:
     hierarchy = settled(world)
     charged = [charge_of(world, hierarchy, number, one, flavor) for number, (one, flavor) in enumerate(wanted)]
     before = numbers(hierarchy)

@@ -35,7 +35,7 @@ def pod(name: str = "train-0", **changes: object) -> Pod:
         "gates": (GATE,),
         "managed": True,
     }
-    return Pod(**{**fields, **changes})  # type: ignore[arg-type]  # the fields of Pod, by name
+    return Pod(**{**fields, **changes})
 
 
 def admission(*, flavor: str = A100, count: int = 1, name: str = "main") -> Admission:

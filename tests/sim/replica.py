@@ -267,7 +267,7 @@ class Replica:
 
     def pods(self) -> dict[PodUid, Pod]:
         """The pods as delivered."""
-        return {uid: pod for uid, pod in self.streams["pod"].seen.items() if isinstance(pod, Pod)}  # type: ignore[misc] # keys of this stream are uids
+        return {uid: pod for uid, pod in self.streams["pod"].seen.items() if isinstance(pod, Pod)}
 
     def in_flight(self) -> dict[PodUid, dict[str, object]]:
         """The admissions that count though they are not seen yet, as plain JSON.

@@ -252,7 +252,7 @@ class Story:
         for replica in self.replicas:
             met: set[str] = set()
             for write in list(replica.writes):
-                uid = str(write.effect.uid)  # type: ignore[union-attr] # every write here is about a pod
+                uid = str(write.effect.uid)  # every write here is about a pod
                 if uid not in met and write.due_ms <= self.now_ms:
                     self._attempt(replica, write)
                 met.add(uid)  # two writes about one pod are never in flight together
